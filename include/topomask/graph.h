@@ -1,0 +1,74 @@
+// Graphs: the weighted adjacency matrix W of Sec. 2.1, as compressed sparse rows.
+//
+// Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into rows
+// under a stated policy, `normalise` gives the W that walks and kernels are defined on.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "topomask/csr.h"
+#include "topomask/edge_list.h"
+
+namespace topomask {
+
+enum class Normalisation {
+  none,         // W = A
+  symmetric,    // W = D^-1/2 A D^-1/2, D_ii = sum_j |A_ij|
+  random_walk,  // W = D^-1 A
+  max_degree,   // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 2.2)
+};
+
+struct GraphSummary {
+  std::int64_t nodes = 0;
+  std::int64_t edges = 0;  // each undirected edge once
+  bool directed = false;
+  std::int64_t self_loops = 0;
+  std::int64_t isolated = 0;    // no edge in or out (a self-loop is an edge)
+  std::int64_t components = 0;  // weakly connected
+  std::int64_t degree_min = 0, degree_max = 0;
+  double degree_mean = 0;
+  double weight_min = 0, weight_max = 0;  // 0 when there are no edges
+};
+
+struct Graph {
+  at::Tensor row_ptr;  // [N+1] int64, non-decreasing
+  at::Tensor col;      // [E] int32, ascending within a row
+  at::Tensor weight;   // [E] float32, finite, may be negative
+  bool directed = false;
+  // An undirected graph stores each edge in both rows (a self-loop once).
+
+  Graph();  // no nodes
+
+  static Graph from_csr(CsrArrays rows, bool directed);
+  static Graph from_edges(const EdgeList& edges, const GraphPolicy& policy = {});
+  // `adjacency`: [N, N], any real dtype; zero means no edge. Directed unless it equals its transpose.
+  static Graph from_dense(const at::Tensor& adjacency);
+  // CSR tensors as SciPy or torch keep them; columns need not be sorted. `weight` may be undefined (all 1).
+  static Graph from_csr_tensors(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight);
+
+  std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
+  std::int64_t num_entries() const { return col.size(0); }
+  CsrView view() const;  // CPU only
+
+  at::Tensor to_dense() const;  // [N, N] float64
+  Graph transposed() const;
+  bool is_symmetric() const;  // W equals its transpose, weights included
+  Graph with_weight(at::Tensor new_weight) const;
+  // Node i of the result is node order[i] of this graph. `order`: [N] int64, a permutation.
+  Graph permuted(const at::Tensor& order) const;
+};
+
+Graph normalise(const Graph& graph, Normalisation how);
+GraphSummary summarise(const Graph& graph);
+
+// Node orders that put neighbours near each other in memory. Each returns [N] int64: position -> old node.
+at::Tensor reverse_cuthill_mckee(const Graph& graph);
+at::Tensor morton_order(const at::Tensor& points);  // [N, D] float, D <= 3
+at::Tensor inverse_order(const at::Tensor& order);  // old node -> position
+
+}  // namespace topomask

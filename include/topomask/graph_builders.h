@@ -1,0 +1,39 @@
+// Graphs from a formula or from a generator. All edges have weight 1; all but kNN are undirected.
+// The random ones depend on their seed alone, not on the machine or the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "topomask/graph.h"
+
+namespace topomask {
+
+Graph path_graph(std::int64_t num_nodes);
+Graph cycle_graph(std::int64_t num_nodes);
+
+struct GridOptions {
+  bool diagonals = false;  // also connect cells that touch at a corner (8 or 26 neighbours)
+  bool wrap = false;       // a torus
+};
+// `extent`: 1 to 3 sizes; node = (x0 * extent[1] + x1) * extent[2] + x2, the last coordinate varying fastest.
+Graph grid_graph(const std::vector<std::int64_t>& extent, const GridOptions& options = {});
+
+Graph hypercube_graph(int dimension);
+Graph complete_tree(int depth, int branching = 2);  // depth 0 is a single node
+Graph erdos_renyi(std::int64_t num_nodes, double probability, std::uint64_t seed = 0);
+Graph barabasi_albert(std::int64_t num_nodes, std::int64_t edges_per_node, std::uint64_t seed = 0);
+Graph random_regular(std::int64_t num_nodes, std::int64_t degree, std::uint64_t seed = 0);
+Graph karate_club();  // Zachary 1977: 34 nodes, 78 edges
+
+struct KnnOptions {
+  std::int64_t k = 3;
+  bool symmetric = false;  // false: directed, exactly k out-edges a node; true: i~j if either is near the other
+};
+// Exact k nearest neighbours by Euclidean distance, the node itself excluded, ties to the smaller index.
+// `points`: [N, D] float, any D; D = 3 has its own fast path.
+Graph knn_graph(const at::Tensor& points, const KnnOptions& options);
+// The neighbours themselves: [N, k] int32, nearest first.
+at::Tensor knn_indices(const at::Tensor& points, std::int64_t k);
+
+}  // namespace topomask

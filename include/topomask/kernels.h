@@ -1,0 +1,64 @@
+// Node kernels: topological masks M_alpha(G) = sum_k alpha_k W^k (Sec. 2.1, Eq. 5) with known coefficients.
+//
+// Every kernel is a power series prefactor * sum_k a_k (scale * W)^k. The functions below return plain series in
+// W: scale and prefactor are already multiplied in, so that Phi Phi^T estimates the kernel itself.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "topomask/graph.h"
+
+namespace topomask {
+
+// f with f * f = alpha (discrete convolution), Remark 2.1: f_0 = sqrt(alpha_0),
+// f_k = (alpha_k - sum_{p=1}^{k-1} f_p f_{k-p}) / (2 f_0). Needs alpha_0 > 0.
+std::vector<double> deconvolve(const std::vector<double>& coefficients);
+// f * g, all len(f) + len(g) - 1 terms.
+std::vector<double> convolve(const std::vector<double>& f, const std::vector<double>& g);
+
+enum class KernelKind {
+  regularised_laplacian,  // (I + sigma2 L)^-d
+  p_step,                 // (aI - L)^p, a >= 2
+  diffusion,              // exp(-sigma2 L / 2)
+  inverse_cosine,         // cos(pi L / 4)
+  matern,                 // (2 nu / kappa^2 + L)^-nu
+  coefficients,           // alpha given, zero beyond
+  modulation,             // f given, zero beyond
+};
+
+struct NodeKernel {
+  KernelKind kind = KernelKind::regularised_laplacian;
+  double d = 2, sigma2 = 0.25;  // regularised_laplacian; sigma2 also diffusion
+  double p = 2, a = 2;          // p_step
+  double nu = 1.5, kappa = 1;   // matern
+  std::vector<double> series;   // coefficients, modulation
+
+  // "reg-laplacian:d=2,sigma2=0.25", "diffusion:sigma2=1", "p-step:p=2,a=2", "inverse-cosine",
+  // "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25", "modulation:1,0.5". An unknown name suggests the nearest.
+  static NodeKernel parse(const std::string& spec);
+  std::string to_string() const;
+
+  std::vector<double> coefficients_up_to(int max_power) const;  // alpha_0 .. alpha_max_power
+  std::vector<double> modulation_up_to(int max_hops) const;     // f_0 .. f_max_hops
+  // f_k and alpha_k are bounded by a constant times radius^-k (infinite for polynomials and diffusion).
+  double modulation_radius() const;
+};
+
+// The exact mask of a truncated series: sum_k coefficients[k] W^k, dense, [N, N] float64.
+at::Tensor dense_power_series(const Graph& graph, const std::vector<double>& coefficients);
+// The same times X by Horner's rule, O(K E D), never forming W^k. x: [N] or [N, D], float32 or float64.
+at::Tensor apply_power_series(const Graph& graph, const std::vector<double>& coefficients, const at::Tensor& x);
+// The untruncated kernel through the spectrum of W (symmetric W), or through enough terms of its series.
+at::Tensor exact_kernel(const Graph& graph, const NodeKernel& kernel);
+
+struct DefinitenessReport {
+  bool positive_definite = false;
+  double smallest = 0;  // smallest value of sum_k alpha_k lambda^k over the eigenvalues lambda of W
+};
+// Sec. 2.1: positive definite iff sum_k alpha_k lambda_i^k > 0 for every eigenvalue. Symmetric W only.
+DefinitenessReport check_positive_definite(const Graph& graph, const NodeKernel& kernel);
+
+}  // namespace topomask

@@ -1,0 +1,44 @@
+// What the theory promises, next to what a sample shows (Thm. 2.2, Lemma 2.3).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "topomask/features.h"
+#include "topomask/graph.h"
+#include "topomask/kernels.h"
+
+namespace topomask {
+
+// r = max_ij |W_ij| d_i / (1 - p_halt), the base of the theorem's constant.
+double load_growth(const Graph& graph, double p_halt);
+// c = sum_k |f_k| r^k; infinite where the series diverges.
+double concentration_constant(const Graph& graph, const NodeKernel& kernel, double p_halt);
+double concentration_constant(const Graph& graph, const std::vector<double>& modulation, double p_halt);
+// Pr(|M_hat_ij - M_ij| > t) <= 2 exp(-t^2 n^3 / (2 (2n-1)^2 c^4)).
+double tail_bound(double t, std::int64_t num_walks, double c);
+// Smallest n whose tail bound at t is at most delta (infinite c or overflow: -1).
+std::int64_t walks_needed(double t, double delta, double c);
+// Lemma 2.3: with probability at least 1 - delta a feature has at most this many nonzeros.
+double sparsity_bound(std::int64_t num_walks, double p_halt, double delta);
+
+// One row of an error study: mean over trials of |M_hat - M|_F^2 / |M|_F^2 and the mean signed errors.
+struct KernelError {
+  std::int64_t walks = 0;
+  double error = 0, error_se = 0;
+  double bias_diagonal = 0, bias_diagonal_se = 0;
+  double bias_off_diagonal = 0, bias_off_diagonal_se = 0;
+  double nonzeros_per_row = 0;
+};
+// The target is the mask of the truncated modulation, so that the bias is that of the estimator alone.
+// `progress(done, total)` may be empty; it is called from the calling thread.
+KernelError measure_kernel_error(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
+                                 std::int64_t trials,
+                                 const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+// The mask that features with these options estimate without bias: [N, N] float64.
+at::Tensor estimated_target(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options);
+// The modulation that the options' query features need: f for symmetric ensembles, alpha for asymmetric ones.
+std::vector<double> feature_modulation(const NodeKernel& kernel, const FeatureOptions& options);
+
+}  // namespace topomask

@@ -1,0 +1,19 @@
+// Threads for the framework-free kernels.
+//
+// `parallel_for` splits [0, count) into contiguous chunks of at least `grain` items and runs them on the same
+// threads as torch, so that the two never compete for cores. An exception thrown by a chunk is rethrown to the
+// caller after all threads have joined (the first one, if several chunks throw).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace topomask {
+
+void parallel_for(std::int64_t count, std::int64_t grain,
+                  const std::function<void(std::int64_t begin, std::int64_t end)>& chunk);
+
+int num_threads();
+void set_num_threads(int threads);
+
+}  // namespace topomask
