@@ -12,19 +12,23 @@ namespace topomask {
 
 struct EdgeList {
   std::int64_t num_nodes = 0;
-  std::vector<std::int32_t> source;       // [edges], 0 <= source < num_nodes
-  std::vector<std::int32_t> target;       // [edges]
-  std::vector<float> weight;              // [edges], or empty: all 1
-  bool directed = false;                  // false: each edge stands for both directions
-  std::vector<std::string> names;         // [num_nodes] names in the file, or empty: node i is called i
+  std::vector<std::int32_t> source;  // [edges], 0 <= source < num_nodes
+  std::vector<std::int32_t> target;  // [edges]
+  std::vector<float> weight;         // [edges], or empty: all 1
+  bool directed = false;             // false: each edge stands for both directions
+  std::vector<std::string> names;    // [num_nodes] names in the file, or empty: node i is called i
 };
 
 // What to do with the irregularities of real edge lists.
-enum class Duplicates { keep, drop, sum };  // parallel edges; drop keeps the first one. For an undirected graph
-                                            // (a,b) and (b,a) are the same edge
+enum class Duplicates {
+  keep,
+  drop,
+  sum
+};  // parallel edges; drop keeps the first one. For an undirected graph
+    // (a,b) and (b,a) are the same edge
 enum class SelfLoops { keep, drop };
-enum class Isolated { keep, drop };           // drop renumbers the remaining nodes, order kept
-enum class Components { keep, drop };         // drop keeps the largest (the first of equals), order kept
+enum class Isolated { keep, drop };    // drop renumbers the remaining nodes, order kept
+enum class Components { keep, drop };  // drop keeps the largest (the first of equals), order kept
 enum class Direction { as_read, directed, undirected };
 
 struct GraphPolicy {

@@ -1,7 +1,7 @@
-// Graphs: the weighted adjacency matrix W of Sec. 2.1, as compressed sparse rows.
+// Graphs: the weighted adjacency matrix W of Sec. 3.1, as compressed sparse rows.
 //
-// Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into rows
-// under a stated policy, `normalise` gives the W that walks and kernels are defined on.
+// Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into
+// rows under a stated policy, `normalise` gives the W that walks and kernels are defined on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +17,10 @@
 namespace topomask {
 
 enum class Normalisation {
-  none,         // W = A
-  symmetric,    // W = D^-1/2 A D^-1/2, D_ii = sum_j |A_ij|
+  none,       // W = A
+  symmetric,  // W = D^-1/2 A D^-1/2, D_ii = sum_j |A_ij|; directed: D_out^-1/2 A D_in^-1/2 (row, column sums)
   random_walk,  // W = D^-1 A
-  max_degree,   // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 2.2)
+  max_degree,   // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 3.1)
 };
 
 struct GraphSummary {
@@ -28,9 +28,9 @@ struct GraphSummary {
   std::int64_t edges = 0;  // each undirected edge once
   bool directed = false;
   std::int64_t self_loops = 0;
-  std::int64_t isolated = 0;    // no edge in or out (a self-loop is an edge)
-  std::int64_t components = 0;  // weakly connected
-  std::int64_t degree_min = 0, degree_max = 0;
+  std::int64_t isolated = 0;                    // no edge in or out (a self-loop is an edge)
+  std::int64_t components = 0;                  // weakly connected
+  std::int64_t degree_min = 0, degree_max = 0;  // entries in a row: out-degree if directed
   double degree_mean = 0;
   double weight_min = 0, weight_max = 0;  // 0 when there are no edges
 };
@@ -43,12 +43,18 @@ struct Graph {
   // An undirected graph stores each edge in both rows (a self-loop once).
 
   Graph();  // no nodes
+  // Trusts its arguments; from_csr_tensors checks them.
+  Graph(at::Tensor row_ptr, at::Tensor col, at::Tensor weight, bool directed);
 
+  // Takes over the vectors without a copy; trusts that the columns are in range and ascend.
   static Graph from_csr(CsrArrays rows, bool directed);
+  // An edge of weight 0 is an edge here (and none in from_dense).
   static Graph from_edges(const EdgeList& edges, const GraphPolicy& policy = {});
   // `adjacency`: [N, N], any real dtype; zero means no edge. Directed unless it equals its transpose.
   static Graph from_dense(const at::Tensor& adjacency);
-  // CSR tensors as SciPy or torch keep them; columns need not be sorted. `weight` may be undefined (all 1).
+  // CSR tensors as SciPy or torch keep them: row_ptr [N+1] and col [E] int32 or int64, weight [E] real or
+  // undefined (all 1). Columns need not be sorted; repeated ones stay parallel edges. Directed unless it
+  // equals its transpose.
   static Graph from_csr_tensors(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight);
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
@@ -63,12 +69,13 @@ struct Graph {
   Graph permuted(const at::Tensor& order) const;
 };
 
+// Where a degree is 0 the row (or column) stays 0. A graph of zero weights is left as it is by max_degree.
 Graph normalise(const Graph& graph, Normalisation how);
 GraphSummary summarise(const Graph& graph);
 
 // Node orders that put neighbours near each other in memory. Each returns [N] int64: position -> old node.
-at::Tensor reverse_cuthill_mckee(const Graph& graph);
-at::Tensor morton_order(const at::Tensor& points);  // [N, D] float, D <= 3
-at::Tensor inverse_order(const at::Tensor& order);  // old node -> position
+at::Tensor reverse_cuthill_mckee(const Graph& graph);  // the direction of edges is ignored
+at::Tensor morton_order(const at::Tensor& points);     // [N, D] float, D <= 3
+at::Tensor inverse_order(const at::Tensor& order);     // old node -> position
 
 }  // namespace topomask

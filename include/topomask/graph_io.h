@@ -13,18 +13,45 @@
 
 namespace topomask {
 
-// Each reader takes the whole (already decompressed) content; `name` is used in error messages only.
+// Each reader takes the whole (already decompressed) content; `name` is used in error messages only. An
+// undirected result lists each edge as often as the file does, except that of a symmetric matrix one half is
+// kept.
+
+// Coordinate or array; real, integer or pattern; general, symmetric or skew-symmetric; square. A general
+// matrix that equals its transpose is undirected, any other and a skew-symmetric one is directed. Zeros of
+// the array format are no edges.
 EdgeList read_matrix_market(std::string_view content, const std::string& name);
-EdgeList read_edge_list(std::string_view content, const std::string& name);  // txt, tsv, csv
+
+// Text tables (txt, tsv, csv): `source target`, `source target weight`, or `edge_id source target weight`
+// with edge ids 0, 1, 2, ...; separated by commas, semicolons or else blanks; comments start with '#', '%' or
+// '//'. Undirected.
+// - A first row without integers is a header if all node ids below are integers. Where node ids are words,
+//   it is one if its weight is no number, or if it reads source target, src dst, from to, node_1 node_2,
+//   id_1 id_2 (or without _).
+// - Integer ids keep their number if they are exactly 0..N-1, or if a comment above the first row says
+//   "Nodes: N" with N above every id (then nodes without edges count). Otherwise, so also with gaps, they are
+//   numbered in ascending order. Negative ids are an error.
+// - If any id is not an integer, all ids are words, numbered in order of appearance.
+EdgeList read_edge_list(std::string_view content, const std::string& name);
+
+// Nodes in the order of the file, named by their label, else their id. An edge weighs what its `weight`, else
+// its `value` says, else 1.
 EdgeList read_gml(std::string_view content, const std::string& name);
-EdgeList read_npz(std::string_view content, const std::string& name);  // SciPy CSR, node-classification archives
-EdgeList read_obj(std::string_view content, const std::string& name);  // mesh: vertex graph
-EdgeList read_ply(std::string_view content, const std::string& name);  // mesh: ascii and both binary kinds
+
+// - A matrix saved with scipy.sparse.save_npz (csr, csc or coo): undirected if it equals its transpose.
+// - adj_indptr, adj_indices[, adj_data, adj_shape, node_names] (Cora, CiteSeer): undirected.
+// - edges [E, 2] with node_labels or node_features, whose rows are the nodes: undirected.
+EdgeList read_npz(std::string_view content, const std::string& name);
+
+// Meshes: the vertex graph, undirected, the sides of all polygons (and line elements) once each.
+EdgeList read_obj(std::string_view content, const std::string& name);
+EdgeList read_ply(std::string_view content, const std::string& name);  // ascii and both binary kinds
 
 // Chooses the reader by extension: .mtx .txt .tsv .csv .edges .gml .npz .obj .ply, each also with .gz or .xz.
 EdgeList read_graph_file(const std::string& path);
 
-// Point coordinates for a kNN graph: the vertices of .obj/.ply, the rows of .npy/.txt/.csv.
+// Point coordinates for a kNN graph: the vertices of .obj/.ply, the rows of .npy arrays and of
+// .txt/.tsv/.csv/.xyz/.pts tables of numbers (header and comments allowed), each also with .gz or .xz.
 struct Points {
   std::int64_t count = 0;
   std::int64_t dimension = 0;
@@ -32,7 +59,8 @@ struct Points {
 };
 Points read_points_file(const std::string& path);
 
-// "new id <tab> name in the file" per line.
+// "new id <tab> name in the file" per line; tabs, line ends and backslashes of names are escaped with a
+// backslash.
 void write_node_ids(const EdgeList& edges, const std::string& path);
 
 // The whole content of a file, decompressed if it ends in .gz or .xz (at most `limit` bytes).

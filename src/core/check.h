@@ -1,4 +1,5 @@
-// `check(condition, format, ...)`: throw topomask::Error with a formatted sentence unless the condition holds.
+// `check(condition, format, ...)`: throw topomask::Error with a formatted sentence unless the condition
+// holds.
 #pragma once
 
 #include <fmt/format.h>

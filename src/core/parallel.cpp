@@ -17,7 +17,8 @@ static int requested_threads = static_cast<int>(std::max(1u, std::thread::hardwa
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& chunk) {
   if (count <= 0) return;
-  const std::int64_t by_grain = (count + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
+  const std::int64_t by_grain =
+      (count + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
   const std::int64_t threads = std::min<std::int64_t>(requested_threads, by_grain);
   const std::int64_t step = (count + threads - 1) / threads;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(threads));

@@ -1,8 +1,8 @@
 // Threads for the framework-free kernels.
 //
 // `parallel_for` splits [0, count) into contiguous chunks of at least `grain` items and runs them on the same
-// threads as torch, so that the two never compete for cores. An exception thrown by a chunk is rethrown to the
-// caller after all threads have joined (the first one, if several chunks throw).
+// threads as torch, so that the two never compete for cores. An exception thrown by a chunk is rethrown to
+// the caller after all threads have joined (the first one, if several chunks throw).
 #pragma once
 
 #include <cstdint>

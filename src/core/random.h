@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
 //
-// A number is a function of what it is for, never of who draws it or when: the key is the seed, the counter says
-// (node, walk, block of hops, purpose). One block holds four 32-bit words, one for each of four hops.
+// A number is a function of what it is for, never of who draws it or when: the key is the seed, the counter
+// says (node, walk, block of hops, purpose). One block holds four 32-bit words, one for each of four hops.
 #pragma once
 
 #include <array>
@@ -19,10 +19,9 @@ constexpr RandomBlock philox(RandomBlock counter, std::uint32_t key0, std::uint3
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];
     const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<std::uint32_t>(product0)};
+    counter = {
+        static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
+        static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
@@ -44,8 +43,9 @@ class RandomStream {
 
   std::uint32_t next_u32() {
     if (used_ == 4) {
-      block_ = philox({static_cast<std::uint32_t>(index_), static_cast<std::uint32_t>(index_ >> 32), 0, purpose_},
-                      static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32));
+      block_ =
+          philox({static_cast<std::uint32_t>(index_), static_cast<std::uint32_t>(index_ >> 32), 0, purpose_},
+                 static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32));
       ++index_;
       used_ = 0;
     }
@@ -59,11 +59,10 @@ class RandomStream {
   double next_double() { return static_cast<double>(next_u64() >> 11) * 0x1p-53; }
   // Uniform in [0, bound), without bias (Lemire 2019).
   std::uint64_t next_below(std::uint64_t bound) {
-    unsigned __int128 product = static_cast<unsigned __int128>(next_u64()) * bound;
+    __extension__ using Wide = unsigned __int128;
+    Wide product = Wide{next_u64()} * bound;
     const std::uint64_t threshold = (0 - bound) % bound;
-    while (static_cast<std::uint64_t>(product) < threshold) {
-      product = static_cast<unsigned __int128>(next_u64()) * bound;
-    }
+    while (static_cast<std::uint64_t>(product) < threshold) product = Wide{next_u64()} * bound;
     return static_cast<std::uint64_t>(product >> 64);
   }
 

@@ -1,0 +1,83 @@
+#include "topomask/graph_builders.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "graph/cpu/generators.h"
+#include "graph/cpu/knn.h"
+#include "graph/cpu/limits.h"
+#include "graph/cpu/transform.h"
+#include "graph/tensors.h"
+
+namespace topomask {
+
+Graph path_graph(std::int64_t num_nodes) {
+  check_num_nodes("path_graph", num_nodes);
+  return grid_graph({num_nodes});
+}
+
+Graph cycle_graph(std::int64_t num_nodes) {
+  check_num_nodes("cycle_graph", num_nodes);
+  return grid_graph({num_nodes}, {.wrap = true});
+}
+
+Graph grid_graph(const std::vector<std::int64_t>& extent, const GridOptions& options) {
+  return Graph::from_csr(grid_rows(extent, options.diagonals, options.wrap), false);
+}
+
+Graph hypercube_graph(int dimension) {
+  return Graph::from_csr(hypercube_rows(dimension), false);
+}
+
+Graph complete_tree(int depth, int branching) {
+  return Graph::from_csr(tree_rows(depth, branching), false);
+}
+
+Graph erdos_renyi(std::int64_t num_nodes, double probability, std::uint64_t seed) {
+  return Graph::from_csr(erdos_renyi_rows(num_nodes, probability, seed), false);
+}
+
+Graph barabasi_albert(std::int64_t num_nodes, std::int64_t edges_per_node, std::uint64_t seed) {
+  return Graph::from_csr(barabasi_albert_rows(num_nodes, edges_per_node, seed), false);
+}
+
+Graph random_regular(std::int64_t num_nodes, std::int64_t degree, std::uint64_t seed) {
+  return Graph::from_csr(random_regular_rows(num_nodes, degree, seed), false);
+}
+
+Graph karate_club() {
+  return Graph::from_csr(karate_rows(), false);
+}
+
+at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
+  const at::Tensor ready = points_on_cpu(points, "knn_graph");
+  check(k >= 1 && k < ready.size(0),
+        "knn_graph: expected k of at least 1 and less than the number of points {}, got {}", ready.size(0),
+        k);
+  at::Tensor indices = at::empty({ready.size(0), k}, at::kInt);
+  nearest_neighbours({ready.const_data_ptr<float>(), ready.size(0), ready.size(1)}, k,
+                     indices.mutable_data_ptr<std::int32_t>());
+  return indices;
+}
+
+Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
+  const at::Tensor indices = knn_indices(points, options.k);
+  const std::int64_t num_nodes = indices.size(0), k = options.k;
+  const std::int32_t* nearest = indices.const_data_ptr<std::int32_t>();
+  CsrArrays rows;
+  rows.row_ptr.resize(static_cast<std::size_t>(num_nodes) + 1);
+  for (std::int64_t i = 0; i <= num_nodes; ++i) rows.row_ptr[i] = i * k;
+  rows.col.assign(nearest, nearest + num_nodes * k);
+  rows.weight.assign(rows.col.size(), 1.0f);
+  parallel_for(num_nodes, 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      std::sort(rows.col.begin() + i * k, rows.col.begin() + (i + 1) * k);
+  });
+  if (options.symmetric) return Graph::from_csr(symmetric_pattern(rows.view()), false);
+  return Graph::from_csr(std::move(rows), true);
+}
+
+}  // namespace topomask

@@ -1,0 +1,163 @@
+#include "graph/io/files.h"
+
+#include <lzma.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+#include "core/check.h"
+#include "graph/io/text.h"
+#include "topomask/graph_io.h"
+
+namespace topomask {
+
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+std::string lower_case_extension(const std::filesystem::path& path) {
+  return lower_case(path.extension().string());
+}
+
+std::string read_raw(const std::string& path, std::uint64_t limit) {
+  const File file(std::fopen(path.c_str(), "rb"));
+  check(file != nullptr, "cannot open '{}': {}", path, std::strerror(errno));
+  std::string content;
+  std::error_code unknown_size;
+  const std::uintmax_t size = std::filesystem::file_size(path, unknown_size);
+  if (!unknown_size && size <= limit) content.reserve(size + kChunk);
+  while (true) {
+    const std::size_t before = content.size();
+    content.resize(before + kChunk);
+    const std::size_t got = std::fread(content.data() + before, 1, kChunk, file.get());
+    content.resize(before + got);
+    check(content.size() <= limit, "'{}' is larger than {} bytes", path, limit);
+    if (got < kChunk) {
+      check(std::ferror(file.get()) == 0, "cannot read '{}': {}", path, std::strerror(errno));
+      return content;
+    }
+  }
+}
+
+// Appends what a decompressor put into `chunk`, unless the result would grow past the limit.
+void append_output(std::string& result, const std::string& chunk, std::size_t unused, const std::string& path,
+                   std::uint64_t limit) {
+  result.append(chunk, 0, chunk.size() - unused);
+  check(result.size() <= limit, "'{}' is larger than {} bytes when decompressed", path, limit);
+}
+
+std::string decompress_gzip(const std::string& packed, const std::string& path, std::uint64_t limit) {
+  constexpr int kGzipOnly = 16;
+  z_stream stream{};
+  check(inflateInit2(&stream, MAX_WBITS + kGzipOnly) == Z_OK, "cannot decompress '{}': out of memory", path);
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> guard(&stream, inflateEnd);
+  std::string result, chunk(kChunk, '\0');
+  std::size_t fed = 0;
+  int status = Z_OK;
+  while (true) {
+    if (stream.avail_in == 0 &&
+        fed < packed.size()) {  // zlib counts in 32 bits, so feed large files piecewise
+      const std::size_t piece = std::min(packed.size() - fed, std::size_t{std::numeric_limits<uInt>::max()});
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + fed));
+      stream.avail_in = static_cast<uInt>(piece);
+      fed += piece;
+    }
+    if (status == Z_STREAM_END) {  // a gzip file is a sequence of members; zeros may pad the end
+      while (stream.avail_in > 0 && *stream.next_in == 0) {
+        ++stream.next_in;
+        --stream.avail_in;
+      }
+      if (stream.avail_in == 0 && fed == packed.size()) return result;
+      if (stream.avail_in == 0) continue;
+      inflateReset(&stream);
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
+    stream.avail_out = static_cast<uInt>(chunk.size());
+    status = inflate(&stream, Z_NO_FLUSH);
+    append_output(result, chunk, stream.avail_out, path, limit);
+    check(status != Z_BUF_ERROR, "'{}' is truncated: its gzip stream ends after {} decompressed bytes", path,
+          result.size());
+    check(status == Z_OK || status == Z_STREAM_END, "'{}' is not valid gzip after {} decompressed bytes: {}",
+          path, result.size(), stream.msg ? stream.msg : "bad data");
+  }
+}
+
+std::string decompress_xz(const std::string& packed, const std::string& path, std::uint64_t limit) {
+  constexpr std::uint64_t kMemoryLimit = std::uint64_t{1}
+                                         << 30;  // a forged header may ask for a huge dictionary
+  lzma_stream stream = LZMA_STREAM_INIT;
+  check(lzma_stream_decoder(&stream, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK,
+        "cannot decompress '{}': out of memory", path);
+  const std::unique_ptr<lzma_stream, void (*)(lzma_stream*)> guard(&stream, lzma_end);
+  stream.next_in = reinterpret_cast<const std::uint8_t*>(packed.data());
+  stream.avail_in = packed.size();
+  std::string result, chunk(kChunk, '\0');
+  while (true) {
+    stream.next_out = reinterpret_cast<std::uint8_t*>(chunk.data());
+    stream.avail_out = chunk.size();
+    const lzma_ret status = lzma_code(&stream, LZMA_FINISH);
+    append_output(result, chunk, stream.avail_out, path, limit);
+    if (status == LZMA_STREAM_END) return result;
+    check(status != LZMA_BUF_ERROR, "'{}' is truncated: its xz stream ends after {} decompressed bytes", path,
+          result.size());
+    check(status != LZMA_MEMLIMIT_ERROR, "'{}' needs more than {} bytes of memory to decompress", path,
+          kMemoryLimit);
+    check(status == LZMA_OK, "'{}' is not valid xz after {} decompressed bytes (liblzma error {})", path,
+          result.size(), static_cast<int>(status));
+  }
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::uint64_t limit) {
+  std::string content = read_raw(path, limit);
+  const std::string extension = lower_case_extension(path);
+  if (extension == ".gz") return decompress_gzip(content, path, limit);
+  if (extension == ".xz") return decompress_xz(content, path, limit);
+  return content;
+}
+
+std::string content_extension(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string extension = lower_case_extension(file);
+  return extension == ".gz" || extension == ".xz" ? lower_case_extension(file.stem()) : extension;
+}
+
+void check_replaceable(const std::string& path) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  check(kind != std::filesystem::file_type::directory, "cannot write '{}': it is a folder", path);
+  check(kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found,
+        "cannot write '{}': it is not a regular file", path);
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  std::error_code status;
+  const bool device = std::filesystem::is_other(path, status);
+  if (!device) check_replaceable(path);
+  const std::string target = device ? path : fmt::format("{}.{}.tmp", path, getpid());
+  // errno is kept before anything else can change it.
+  const auto give_up = [&](int error) {
+    if (!device) std::remove(target.c_str());
+    fail("cannot write '{}': {}", path, std::strerror(error));
+  };
+  File file(std::fopen(target.c_str(), "wb"));
+  if (file == nullptr) give_up(errno);
+  if (std::fwrite(content.data(), 1, content.size(), file.get()) != content.size()) give_up(errno);
+  if (std::fclose(file.release()) != 0) give_up(errno);
+  if (!device && std::rename(target.c_str(), path.c_str()) != 0) give_up(errno);
+}
+
+}  // namespace topomask

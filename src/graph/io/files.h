@@ -1,0 +1,20 @@
+// Whole files in, whole files out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace topomask {
+
+// Writes the content to a temporary file beside `path` and renames it, so that a reader never sees half a
+// file; a device such as /dev/stdout is written to directly. Throws one sentence if the path cannot be
+// written.
+void write_file(const std::string& path, std::string_view content);
+
+// Throws if `path` exists and is no regular file, because renaming a new file over it would destroy it.
+void check_replaceable(const std::string& path);
+
+// The extension of a path in lower case, ".mtx" of "a/b.mtx.gz"; "" if there is none.
+std::string content_extension(const std::string& path);
+
+}  // namespace topomask

@@ -1,0 +1,69 @@
+#include <array>
+#include <utility>
+
+#include "core/check.h"
+#include "core/suggest.h"
+#include "graph/io/files.h"
+#include "topomask/graph_io.h"
+
+namespace topomask {
+
+namespace {
+
+using ReadContent = EdgeList (*)(std::string_view content, const std::string& name);
+
+constexpr std::array<std::pair<std::string_view, ReadContent>, 9> kReaders{{{".mtx", read_matrix_market},
+                                                                            {".txt", read_edge_list},
+                                                                            {".tsv", read_edge_list},
+                                                                            {".csv", read_edge_list},
+                                                                            {".edges", read_edge_list},
+                                                                            {".gml", read_gml},
+                                                                            {".npz", read_npz},
+                                                                            {".obj", read_obj},
+                                                                            {".ply", read_ply}}};
+
+// A name on one line of a tab-separated file.
+void append_escaped(std::string& text, std::string_view name) {
+  for (const char c : name) {
+    if (c == '\t') {
+      text += "\\t";
+    } else if (c == '\n') {
+      text += "\\n";
+    } else if (c == '\\') {
+      text += "\\\\";
+    } else {
+      text += c;
+    }
+  }
+}
+
+}  // namespace
+
+EdgeList read_graph_file(const std::string& path) {
+  const std::string extension = content_extension(path);
+  std::vector<std::string_view> known;
+  for (const auto& [name, read] : kReaders) {
+    if (name == extension) return read(read_file(path), path);
+    known.push_back(name);
+  }
+  fail("cannot read a graph from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
+       path, fmt::join(known, " "), extension, did_you_mean(extension, known));
+}
+
+void write_node_ids(const EdgeList& edges, const std::string& path) {
+  std::string text;
+  for (std::int64_t node = 0; node < edges.num_nodes; ++node) {
+    const fmt::format_int number(node);
+    text += number.c_str();
+    text += '\t';
+    if (edges.names.empty()) {
+      text += number.c_str();
+    } else {
+      append_escaped(text, edges.names[static_cast<std::size_t>(node)]);
+    }
+    text += '\n';
+  }
+  write_file(path, text);
+}
+
+}  // namespace topomask

@@ -1,0 +1,27 @@
+// Small helpers between tensors and the framework-free graph code.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace topomask {
+
+// "float32 [3, 4] on cpu", for error messages.
+std::string describe(const at::Tensor& tensor);
+
+bool is_index(const at::Tensor& tensor);  // int32 or int64
+
+// `order` checked to be a permutation of 0 .. num_nodes - 1.
+std::vector<std::int32_t> permutation_from(const at::Tensor& order, std::int64_t num_nodes,
+                                           const char* where);
+
+// [N] int64
+at::Tensor order_tensor(const std::vector<std::int32_t>& order);
+
+// Points as the CPU code reads them: [N, D] float32, contiguous. Rounds float64.
+at::Tensor points_on_cpu(const at::Tensor& points, const char* where);
+
+}  // namespace topomask
