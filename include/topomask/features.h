@@ -1,4 +1,4 @@
-// Graph random features (Eq. 8; Alg. 1, line 2): sparse rows whose dot products estimate M_alpha(G).
+// Graph random features (Eq. 10; Alg. 1, line 2): sparse rows whose dot products estimate M_alpha(G).
 //
 // The pattern and the importance weights ("loads") are sampled once; the learnable modulation f is applied
 // afterwards, so that a new f costs one pass over the deposits and no walks.
@@ -45,7 +45,7 @@ enum class Ensembles {
 struct FeatureOptions {
   WalkOptions walks;
   Ensembles ensembles = Ensembles::shared;
-  bool importance_weights = true;  // false: the ad-hoc variant, every visit counts 1 (Eq. 13)
+  bool importance_weights = true;  // false: the ad-hoc variant, every visit counts 1 (Eq. 21)
 };
 
 // Phi and Psi with M_hat = Phi Psi^T. The key walks run on the transpose of W, so that the product estimates
@@ -56,7 +56,8 @@ struct GraphFeatures {
   Ensembles ensembles = Ensembles::shared;
 };
 
-WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights = true);
+WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options,
+                                  bool importance_weights = true);
 GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options);
 WalkFeatures one_hot_features(std::int64_t num_nodes);
 

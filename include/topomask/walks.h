@@ -1,7 +1,7 @@
 // Random walks out of every node (Alg. 1, line 1).
 //
-// A walk is a function of (seed, ensemble, start node, walk, hop) alone: the same on any number of threads, with
-// any instruction set and on any device.
+// A walk is a function of (seed, ensemble, start node, walk, hop) alone: the same on any number of threads,
+// with any instruction set and on any device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,8 +49,8 @@ void check_walk_options(const WalkOptions& options);
 // S(0..max_hops) of the options' length law.
 std::vector<double> survival_function(const WalkOptions& options);
 
-// The walks themselves, for inspection and for users of plain random walks: [N, n, max_hops + 1] int32, the nodes
-// visited, the start included; -1 after the walk has ended. (The features never form this array.)
+// The walks themselves, for inspection and for users of plain random walks: [N, n, max_hops + 1] int32, the
+// nodes visited, the start included; -1 after the walk has ended. (The features never form this array.)
 at::Tensor sample_walks(const Graph& graph, const WalkOptions& options);
 
 }  // namespace topomask

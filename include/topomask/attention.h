@@ -1,0 +1,100 @@
+// Masked attention (Eq. 1-3, 7; Alg. 1 and 2): softmax and linear, with any mask, through three engines.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "topomask/mask.h"
+
+namespace topomask {
+
+enum class AttentionKind {
+  linear,   // (M . phi(Q) phi(K)^T) V over its row sum
+  softmax,  // (M . exp(Q K^T / sqrt(d))) V over its row sum
+};
+
+enum class FeatureMapKind {
+  identity,      // q and k are features already
+  relu,          // max(x, 0) + epsilon
+  elu1,          // elu(x) + 1 (the paper prints elu(x) + x)
+  squared_relu,  // max(x, 0)^2 + epsilon
+  favor,         // positive orthogonal random features of the softmax kernel (Performer)
+};
+
+struct FeatureMap {
+  FeatureMapKind kind = FeatureMapKind::relu;
+  double epsilon = 1e-3;           // relu, squared_relu: keeps the normaliser away from zero
+  std::int64_t num_features = 64;  // favor: m
+  std::uint64_t seed = 0;          // favor: another seed redraws the projection
+
+  // x: [..., d] -> [..., m], dtype of x. Differentiable. favor needs to know whether x is a query, since the
+  // stabilising maximum is per query but over all keys.
+  at::Tensor operator()(const at::Tensor& x, bool is_query) const;
+  std::int64_t output_features(std::int64_t d) const;
+};
+
+enum class Engine {
+  automatic,
+  dense,    // (phi(Q) phi(K)^T . M) [V|1] with M materialised, in blocks of query rows
+  feature,  // M applied to phi(K) x [V|1] in blocks of features: the paper's form
+  mask,     // one fused pass over the entries of M: dot, weight, accumulate
+};
+
+struct AttentionOptions {
+  AttentionKind kind = AttentionKind::linear;
+  FeatureMap feature_map;
+  Engine engine = Engine::automatic;
+  // A row whose normaliser is within guard * (sum of |terms|) of zero has no meaningful average: its output
+  // is 0 and passes no gradient. Other rows are divided as they are, whatever the sign (docs/mathematics.md).
+  double normaliser_guard = 1e-6;
+  std::int64_t max_workspace = std::int64_t{1}
+                               << 31;  // bytes that an engine may allocate beside inputs and output
+  bool check_finite = false;           // throw if q, k or v holds a NaN or an infinity
+};
+
+// What an engine would do for given shapes, predicted from counts.
+struct PlanCandidate {
+  Engine engine = Engine::dense;
+  bool admissible = false;
+  std::string reason;         // why not, where it is not
+  double multiply_adds = 0;   // forward
+  double bytes = 0;           // moved, forward
+  double workspace = 0;       // bytes allocated beside inputs and output
+  double predicted_cost = 0;  // in seconds of an idealised core; only the order matters
+};
+
+struct AttentionPlan {
+  Engine engine = Engine::dense;
+  std::string why;
+  std::vector<PlanCandidate> candidates;
+  std::string to_string() const;
+};
+
+struct AttentionShape {
+  std::int64_t batch = 1, heads = 1, num_nodes = 0, d = 64, d_v = 64;
+  at::ScalarType dtype = at::kFloat;
+};
+
+AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options);
+
+// q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
+// float64 or bfloat16 (accumulated in float32). Differentiable in q, k, v and the mask's parameters; the
+// backward pass recomputes the scores, so its memory is linear wherever the forward pass's is.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                     const AttentionOptions& options = {});
+
+// Multiply-adds and other floating-point operations really done by the engines on this thread since the last
+// reset.
+struct FlopCount {
+  std::uint64_t multiply_adds = 0;
+  std::uint64_t other = 0;
+  std::uint64_t flops() const { return 2 * multiply_adds + other; }
+};
+FlopCount attention_flops();
+void reset_attention_flops();
+
+}  // namespace topomask

@@ -1,0 +1,82 @@
+// Topological masks as linear operators.
+//
+// Masked linear attention needs nothing of a mask M but its products: (M . phi(Q) phi(K)^T) V has row i equal
+// to phi(q_i)^T [M (phi(K) x V)]_i. So a Mask is something that can be applied to columns, forward and
+// transposed, and that may know more about itself: its entries if it is sparse, its factors if it has low
+// rank, its matrix if it is small. The attention planner picks among what a mask knows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace topomask {
+
+// A sparse pattern together with its transpose, fixed for a graph; values come and go with the parameters.
+struct SparsePattern {
+  at::Tensor row_ptr;           // [N+1] int64
+  at::Tensor col;               // [nnz] int32, ascending within a row
+  at::Tensor transposed_ptr;    // [N+1] int64
+  at::Tensor transposed_row;    // [nnz] int32: row of each entry, column by column
+  at::Tensor transposed_entry;  // [nnz] int64: its position in `col`
+
+  std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
+  std::int64_t nnz() const { return col.size(0); }
+  // Builds the transpose. row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row.
+  static SparsePattern from_rows(at::Tensor row_ptr, at::Tensor col);
+};
+
+// One pattern and the values of the heads that use it; differentiable in the mask's parameters.
+struct SparseEntries {
+  std::shared_ptr<const SparsePattern> pattern;
+  at::Tensor values;  // [1 or heads, nnz], floating point
+};
+
+// M_ij = sum_r left[i, r] right[j, r].
+struct LowRankFactors {
+  at::Tensor left, right;  // [1 or heads, N, R]
+};
+
+// Rough cost of applying the mask to one column, for the planner.
+struct MaskCost {
+  double multiply_adds_per_column = 0;
+  double bytes_per_column = 0;
+};
+
+class Mask {
+ public:
+  virtual ~Mask() = default;
+
+  virtual std::string name() const = 0;
+  virtual std::int64_t num_nodes() const = 0;
+  // 1: the same mask for every head.
+  virtual std::int64_t num_heads() const { return 1; }
+  // Tensors that gradients flow to; empty for a fixed mask.
+  virtual std::vector<at::Tensor> parameters() const { return {}; }
+
+  // y_h = M_h x_h and y_h = M_h^T x_h. x: [H, N, C], H = num_heads() or, where num_heads() is 1, anything;
+  // float32 or float64. Differentiable in x and in the parameters.
+  virtual at::Tensor apply(const at::Tensor& x) const = 0;
+  virtual at::Tensor apply_transposed(const at::Tensor& x) const = 0;
+
+  // What a mask may know about itself. Entries: one element (all heads share a pattern) or one per head.
+  virtual bool has_entries() const { return false; }
+  virtual std::vector<SparseEntries> entries() const;            // throws where has_entries() is false
+  virtual std::int64_t num_entries_total() const { return -1; }  // over all patterns, -1: unknown
+  virtual bool has_low_rank() const { return false; }
+  virtual LowRankFactors low_rank() const;  // throws where has_low_rank() is false
+
+  // [num_heads(), N, N] in the given dtype, differentiable in the parameters. The default applies the mask to
+  // the identity, or writes out the entries or factors.
+  virtual at::Tensor dense(at::ScalarType dtype) const;
+
+  virtual MaskCost cost() const = 0;
+};
+
+using MaskPtr = std::shared_ptr<const Mask>;
+
+}  // namespace topomask

@@ -1,0 +1,11 @@
+// Options as users give them -> plan as kernels want it.
+#pragma once
+
+#include "topomask/walks.h"
+#include "walks/cpu/walk_plan.h"
+
+namespace topomask {
+
+WalkPlan compile_plan(const WalkOptions& options, bool importance_weights, bool need_loads);
+
+}  // namespace topomask

@@ -1,0 +1,33 @@
+// All walks of a graph, as paths or as coalesced features. Framework-free; parallel over start nodes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "walks/cpu/coalesce.h"
+#include "walks/cpu/walk_plan.h"
+
+namespace topomask {
+
+// paths: [N, num_walks, hops + 1], the start included, -1 after the end of a walk; hops >= plan.max_hops.
+void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths);
+
+// The features of all nodes in pieces of consecutive rows, to be copied into arrays of the right size.
+struct FeaturePieces {
+  std::vector<FeatureRows> pieces;
+  std::int64_t num_rows = 0, nnz = 0, num_deposits = 0;
+
+  void copy_to(std::int64_t* row_ptr, std::int32_t* col, std::int64_t* deposit_ptr, std::int16_t* hop,
+               float* load) const;
+};
+FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan);
+
+// True if the walkers, spreading over all neighbours at every hop, visit each walk of up to max_hops equally
+// often whatever the random numbers are: repelling uniform steps, a fixed number of hops, one out-degree k
+// for all nodes (0 allowed), and k^max_hops divides the number of walkers. The paper's point clouds: k = 3, 3
+// hops, 27 walkers.
+bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan);
+// Its features without random numbers: load (W^h)_ij for every hop h.
+FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan);
+
+}  // namespace topomask

@@ -1,0 +1,138 @@
+#include "topomask/features.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/check.h"
+#include "walks/compile_plan.h"
+#include "walks/cpu/modulate.h"
+#include "walks/cpu/sample.h"
+
+namespace topomask {
+
+namespace {
+
+DepositView deposit_view(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
+  return {deposit_ptr.size(0) - 1, deposit_ptr.const_data_ptr<std::int64_t>(),
+          hop.const_data_ptr<std::int16_t>(), load.const_data_ptr<float>()};
+}
+
+// values = T f with the sparse matrix T of loads; backward is T^T.
+class Modulate : public torch::autograd::Function<Modulate> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& modulation,
+                            const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
+    context->save_for_backward({deposit_ptr, hop, load});
+    context->saved_data["terms"] = modulation.size(1);
+    const at::Tensor f = modulation.contiguous();
+    const DepositView deposits = deposit_view(deposit_ptr, hop, load);
+    at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
+    if (f.scalar_type() == at::kDouble) {
+      modulate(deposits, f.const_data_ptr<double>(), f.size(0), f.size(1), values.data_ptr<double>());
+    } else {
+      modulate(deposits, f.const_data_ptr<float>(), f.size(0), f.size(1), values.data_ptr<float>());
+    }
+    return values;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grad_outputs) {
+    const auto saved = context->get_saved_variables();
+    const std::int64_t terms = context->saved_data["terms"].toInt();
+    const at::Tensor grad_values = grad_outputs[0].contiguous();
+    const DepositView deposits = deposit_view(saved[0], saved[1], saved[2]);
+    at::Tensor grad = at::empty({grad_values.size(0), terms}, grad_values.options());
+    if (grad.scalar_type() == at::kDouble) {
+      modulate_backward(deposits, grad_values.const_data_ptr<double>(), grad.size(0), terms,
+                        grad.data_ptr<double>());
+    } else {
+      modulate_backward(deposits, grad_values.const_data_ptr<float>(), grad.size(0), terms,
+                        grad.data_ptr<float>());
+    }
+    return {grad, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+WalkFeatures features_from(const FeaturePieces& pieces, const WalkOptions& options, bool exact) {
+  WalkFeatures features;
+  features.row_ptr = at::empty({pieces.num_rows + 1}, at::kLong);
+  features.col = at::empty({pieces.nnz}, at::kInt);
+  features.deposit_ptr = at::empty({pieces.nnz + 1}, at::kLong);
+  features.hop = at::empty({pieces.num_deposits}, at::kShort);
+  features.load = at::empty({pieces.num_deposits}, at::kFloat);
+  pieces.copy_to(features.row_ptr.data_ptr<std::int64_t>(), features.col.data_ptr<std::int32_t>(),
+                 features.deposit_ptr.data_ptr<std::int64_t>(), features.hop.data_ptr<std::int16_t>(),
+                 features.load.data_ptr<float>());
+  features.num_columns = pieces.num_rows;
+  features.max_hops = options.max_hops;
+  features.exact = exact;
+  return features;
+}
+
+}  // namespace
+
+at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
+  check(modulation.dim() == 1 || modulation.dim() == 2,
+        "values: modulation must be [terms] or [heads, terms], got {} dimensions", modulation.dim());
+  check(modulation.scalar_type() == at::kFloat || modulation.scalar_type() == at::kDouble,
+        "values: modulation must be float32 or float64, got {}", c10::toString(modulation.scalar_type()));
+  if (modulation.dim() == 1)
+    return Modulate::apply(modulation.unsqueeze(0), deposit_ptr, hop, load).squeeze(0);
+  return Modulate::apply(modulation, deposit_ptr, hop, load);
+}
+
+at::Tensor WalkFeatures::to_dense(const at::Tensor& modulation) const {
+  check(modulation.dim() == 1, "to_dense: modulation must be [terms], got {} dimensions", modulation.dim());
+  const at::Tensor rows = at::arange(num_nodes(), at::kLong).repeat_interleave(row_ptr.diff());
+  const at::Tensor dense = at::zeros({num_nodes(), num_columns}, modulation.options());
+  return dense.index_put({rows, col.to(at::kLong)}, values(modulation));
+}
+
+WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights) {
+  const WalkPlan plan = compile_plan(options, importance_weights, true);
+  const CsrView rows = graph.view();
+  if (ensemble_is_exhaustive(rows, plan))
+    return features_from(enumerate_feature_pieces(rows, plan), options, true);
+  return features_from(sample_feature_pieces(rows, plan), options, false);
+}
+
+WalkFeatures one_hot_features(std::int64_t num_nodes) {
+  WalkFeatures features;
+  features.row_ptr = at::arange(num_nodes + 1, at::kLong);
+  features.col = at::arange(num_nodes, at::kInt);
+  features.deposit_ptr = at::arange(num_nodes + 1, at::kLong);
+  features.hop = at::zeros({num_nodes}, at::kShort);
+  features.load = at::ones({num_nodes}, at::kFloat);
+  features.num_columns = num_nodes;
+  features.max_hops = 0;
+  features.exact = true;
+  return features;
+}
+
+GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options) {
+  GraphFeatures result;
+  result.ensembles = options.ensembles;
+  result.query = sample_walk_features(graph, options.walks, options.importance_weights);
+  if (options.ensembles == Ensembles::asymmetric) {
+    result.key = one_hot_features(graph.num_nodes());
+    return result;
+  }
+  const bool symmetric = graph.is_symmetric();
+  WalkOptions key_walks = options.walks;
+  if (options.ensembles == Ensembles::shared) {
+    if (symmetric) {
+      result.key = result.query;
+      return result;
+    }
+  } else {
+    key_walks.ensemble += 1;
+  }
+  result.key =
+      sample_walk_features(symmetric ? graph : graph.transposed(), key_walks, options.importance_weights);
+  return result;
+}
+
+}  // namespace topomask
