@@ -5,10 +5,18 @@ target_compile_options(topomask_compiler_settings INTERFACE
   # a * b + c must round the same in every instruction set, or walks would differ between machines
   -ffp-contract=off)
 if(TOPOMASK_WERROR)
-  target_compile_options(topomask_compiler_settings INTERFACE -Werror)
+  # GCC 12 warns about overlapping copies inside std::string where there are none (GCC bug 105651).
+  target_compile_options(topomask_compiler_settings INTERFACE -Werror -Wno-error=restrict)
 endif()
 if(TOPOMASK_SANITIZE)
   target_compile_options(topomask_compiler_settings INTERFACE
     -fsanitize=${TOPOMASK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(topomask_compiler_settings INTERFACE -fsanitize=${TOPOMASK_SANITIZE})
 endif()
+
+# Torch ships headers of its own fmt, which would shadow the system's and then miss their functions at link time. A
+# folder that holds only the system's fmt goes in front of them.
+find_path(TOPOMASK_FMT_INCLUDE fmt/format.h NO_CACHE REQUIRED)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/system-headers)
+file(CREATE_LINK ${TOPOMASK_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/system-headers/fmt SYMBOLIC)
+include_directories(BEFORE SYSTEM ${CMAKE_BINARY_DIR}/system-headers)

@@ -4,19 +4,28 @@
 # linking the wheel's own libraries directly works with and without one. Torch's libgomp is linked too: a process
 # must have one OpenMP runtime.
 #
-#   TOPOMASK_PYTHON   the Python that has torch (default: .venv here, else python3)
+#   TOPOMASK_PYTHON   the Python that has torch; by default the environment variable of that name, else what
+#                     scripts/setup.sh chose, else .venv of this project, else python3
+#
+# Sets TORCH_ROOT (the folder of the Python package) and TORCH_VERSION.
 
 set(_supported_min 2.11)
 set(_supported_max 2.13)
 
 set(TOPOMASK_PYTHON "$ENV{TOPOMASK_PYTHON}" CACHE FILEPATH "The Python interpreter that has torch")
 if(NOT TOPOMASK_PYTHON)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
-    set(TOPOMASK_PYTHON ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "" FORCE)
-  else()
-    find_program(_python3 python3 REQUIRED)
-    set(TOPOMASK_PYTHON ${_python3} CACHE FILEPATH "" FORCE)
+  set(_python "")
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.setup/python)
+    file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/.setup/python _python LIMIT_COUNT 1)
   endif()
+  if(NOT EXISTS "${_python}")
+    set(_python ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+  endif()
+  if(NOT EXISTS "${_python}")
+    find_program(_python3 python3 REQUIRED)
+    set(_python ${_python3})
+  endif()
+  set(TOPOMASK_PYTHON ${_python} CACHE FILEPATH "" FORCE)
 endif()
 
 execute_process(
@@ -44,6 +53,10 @@ if(NOT TARGET torch::cpu)
     ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
   target_link_libraries(torch::cpu INTERFACE ${TORCH_ROOT}/lib/libtorch_cpu.so ${TORCH_ROOT}/lib/libc10.so)
   file(GLOB _gomp ${TORCH_ROOT}/lib/libgomp*.so* ${TORCH_ROOT}/../torch.libs/libgomp*.so*)
-  list(GET _gomp 0 TORCH_OPENMP_LIBRARY)
-  target_link_libraries(torch::cpu INTERFACE ${TORCH_OPENMP_LIBRARY})
+  if(_gomp)
+    list(GET _gomp 0 _gomp)
+  else()
+    set(_gomp gomp)  # a torch that was built on this machine uses the compiler's runtime
+  endif()
+  target_link_libraries(torch::cpu INTERFACE ${_gomp})
 endif()
