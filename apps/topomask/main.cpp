@@ -1,1 +1,117 @@
-int main(){}
+// topomask, the command line: parses, runs one subcommand, and turns every failure into one line on stderr.
+//
+// Exit status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "core/suggest.h"
+#include "progress.h"
+#include "topomask/error.h"
+
+namespace topomask::cli {
+namespace {
+
+constexpr int kInternalFailure = 1, kBadInput = 2, kInterrupted = 130;
+
+extern "C" void on_interrupt(int) {
+  erase_progress_line();
+  _exit(kInterrupted);
+}
+
+int report(int status, std::string_view message) {
+  erase_progress_line();
+  // Messages of other libraries may run over several lines (a backtrace, say); the first says what happened.
+  fmt::print(stderr, "topomask: {}\n", message.substr(0, message.find('\n')));
+  return status;
+}
+
+// The innermost subcommand that the arguments reached.
+const CLI::App& selected_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+std::string unknown_argument_message(const CLI::App& command, const std::string& argument) {
+  std::vector<std::string> known;
+  if (argument.starts_with("-")) {
+    const std::string name = argument.substr(0, argument.find('='));
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& long_name : option->get_lnames())
+        known.push_back(fmt::format("--{}", long_name));
+    }
+    return fmt::format("{} has no option '{}'{}", command.get_name(), name, did_you_mean(name, known));
+  }
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    known.push_back(sub->get_name());
+  }
+  if (known.empty()) return fmt::format("{} takes no argument '{}'", command.get_name(), argument);
+  const std::string suggestion = did_you_mean(argument, known);
+  if (!suggestion.empty())
+    return fmt::format("{} has no command '{}'{}", command.get_name(), argument, suggestion);
+  return fmt::format("{} has no command '{}', expected one of {}", command.get_name(), argument,
+                     fmt::join(known, ", "));
+}
+
+std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = selected_command(app);
+  // An unknown argument comes first: it is often the reason why a required one is missing.
+  if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
+    return unknown_argument_message(command, unknown.front());
+  }
+  return fmt::format("{} (see 'topomask{} --help')", error.what(),
+                     command.get_parent() == nullptr ? "" : fmt::format(" {}", command.get_name()));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Topological masking of linear attention with graph random features", "topomask");
+  app.set_version_flag("--version", TOPOMASK_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Examples:\n"
+      "  topomask graph --graph karate\n"
+      "  topomask kernel-error --graph grid:16x16 --walks 4,16,64 --coupling both\n"
+      "  topomask features --graph roads.mtx --kernel diffusion:sigma2=1 --out phi.npz\n"
+      "  topomask COMMAND --help");
+  add_graph_command(app);
+  add_features_command(app);
+  add_kernel_error_command(app);
+  add_plan_command(app);
+  add_bench_command(app);
+  add_demo_command(app);
+  try {
+    app.parse(argc, argv);  // runs the subcommand
+    return 0;
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    return report(kBadInput, parse_error_message(app, error));
+  }
+}
+
+}  // namespace
+}  // namespace topomask::cli
+
+int main(int argc, char** argv) {
+  using namespace topomask::cli;
+  std::signal(SIGINT, on_interrupt);
+  try {
+    return run(argc, argv);
+  } catch (const topomask::Error& error) {
+    return report(kBadInput, error.what());
+  } catch (const std::bad_alloc&) {
+    return report(kInternalFailure, "out of memory");
+  } catch (const std::exception& error) {
+    return report(kInternalFailure, error.what());
+  }
+}

@@ -1,0 +1,15 @@
+// The subcommands: each lives in a file of its own and registers itself with one function.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace topomask::cli {
+
+void add_graph_command(CLI::App& app);
+void add_features_command(CLI::App& app);
+void add_kernel_error_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_demo_command(CLI::App& app);
+
+}  // namespace topomask::cli

@@ -1,0 +1,68 @@
+// Options that several subcommands share, in groups; each group knows its flags, defaults and meaning.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topomask/features.h"
+#include "topomask/graph_spec.h"
+#include "topomask/kernels.h"
+
+namespace topomask::cli {
+
+inline constexpr const char* kDefaultKernel = "reg-laplacian:d=2,sigma2=0.25";
+// With p_halt = 0.5 one walk in a million is longer than this.
+inline constexpr int kDefaultMaxHops = 20;
+
+// --seed, --threads, --json, --quiet
+struct RunOptions {
+  std::uint64_t seed = 0;
+  std::optional<int> threads;
+  bool json = false;
+  bool quiet = false;
+
+  void apply() const;  // sets the number of threads
+  bool prints_text() const { return !json && !quiet; }
+};
+void add_run_options(CLI::App& command, RunOptions& options);
+
+// --graph, --normalise, --out-ids and what to do with irregular edges
+struct GraphOptions {
+  std::string spec;
+  Normalisation normalisation = Normalisation::symmetric;
+  GraphPolicy policy;
+  std::string out_ids;
+
+  Graph load_raw() const;  // as read; writes the ids if asked to
+  Graph load() const;      // normalised
+};
+// An empty `default_spec` makes --graph mandatory.
+void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec = "");
+
+// --kernel
+void add_kernel_option(CLI::App& command, std::string& kernel);
+
+// --p-halt, --max-hops, --length, --step, --coupling, --ensembles, --ad-hoc; the number of walks is separate
+// because some subcommands take a list of numbers
+struct WalkFlags {
+  double p_halt = 0.5;
+  std::optional<int> max_hops;
+  std::string length = "geometric";
+  FeatureOptions features;
+
+  FeatureOptions to_feature_options(std::int64_t num_walks, std::uint64_t seed) const;
+};
+void add_walk_options(CLI::App& command, WalkFlags& flags);
+
+// "2,4,8" as numbers; `flag` is named in the error.
+std::vector<std::int64_t> parse_integers(const std::string& list, const std::string& flag);
+std::vector<double> parse_numbers(const std::string& list, const std::string& flag);
+
+std::string coupling_name(Coupling coupling);
+std::string ensembles_name(Ensembles ensembles);
+std::string normalisation_name(Normalisation normalisation);
+
+}  // namespace topomask::cli

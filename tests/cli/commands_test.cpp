@@ -1,0 +1,270 @@
+// Every subcommand on a small input: exit status, the keys of its JSON and the values that are known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "run_program.h"
+#include "topomask/npy.h"
+
+namespace topomask::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json run_json(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const ProgramResult result = run_program(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return result.json();
+}
+
+// A CSR archive as a dense matrix.
+struct DenseMatrix {
+  std::int64_t rows = 0, columns = 0;
+  std::vector<double> value;
+  double operator()(std::int64_t i, std::int64_t j) const {
+    return value[static_cast<std::size_t>(i * columns + j)];
+  }
+};
+
+template <class Element>
+std::vector<Element> elements(const NpyArray& array) {
+  std::vector<Element> result(array.bytes.size() / sizeof(Element));
+  std::memcpy(result.data(), array.bytes.data(), array.bytes.size());
+  return result;
+}
+
+std::vector<std::int64_t> integers(const NpyArray& array) {
+  if (array.dtype == "<i8") return elements<std::int64_t>(array);
+  const std::vector<std::int32_t> narrow = elements<std::int32_t>(array);
+  return {narrow.begin(), narrow.end()};
+}
+
+DenseMatrix read_csr(const std::string& path) {
+  const std::map<std::string, NpyArray> arrays = read_npz_arrays(read_whole_file(path), path);
+  const std::vector<std::int64_t> shape = integers(arrays.at("shape")),
+                                  indptr = integers(arrays.at("indptr")),
+                                  indices = integers(arrays.at("indices"));
+  EXPECT_EQ(arrays.at("data").dtype, "<f4");
+  const std::vector<float> data = elements<float>(arrays.at("data"));
+  DenseMatrix matrix{shape.at(0), shape.at(1),
+                     std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1]))};
+  for (std::int64_t row = 0; row < shape[0]; ++row) {
+    for (std::int64_t at = indptr[static_cast<std::size_t>(row)];
+         at < indptr[static_cast<std::size_t>(row) + 1]; ++at) {
+      const auto index = static_cast<std::size_t>(at);
+      matrix.value[static_cast<std::size_t>(row * shape[1] + indices[index])] +=
+          static_cast<double>(data[index]);
+    }
+  }
+  return matrix;
+}
+
+TEST(Help, EveryCommandExplainsItselfWithExamples) {
+  const std::vector<std::vector<std::string>> commands = {
+      {}, {"graph"}, {"features"}, {"kernel-error"}, {"plan"}, {"bench"}, {"bench", "walks"}, {"demo"}};
+  for (std::vector<std::string> arguments : commands) {
+    arguments.emplace_back("--help");
+    const ProgramResult result = run_program(arguments);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr("Example"));
+  }
+}
+
+TEST(Version, IsPrinted) {
+  const ProgramResult result = run_program({"--version"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(GraphCommand, DescribesTheKarateClub) {
+  const json graph = run_json({"graph", "--graph", "karate"});
+  EXPECT_EQ(graph["nodes"], 34);
+  EXPECT_EQ(graph["edges"], 78);
+  EXPECT_EQ(graph["directed"], false);
+  EXPECT_EQ(graph["self_loops"], 0);
+  EXPECT_EQ(graph["isolated"], 0);
+  EXPECT_EQ(graph["components"], 1);
+  EXPECT_EQ(graph["degree"]["min"], 1);
+  EXPECT_EQ(graph["degree"]["max"], 17);
+  EXPECT_DOUBLE_EQ(graph["degree"]["mean"].get<double>(), 2 * 78.0 / 34);
+  EXPECT_EQ(graph["weight"]["min"], 1.0);
+  EXPECT_EQ(graph["weight"]["max"], 1.0);
+}
+
+TEST(GraphCommand, COfACycleIsAGeometricSeries) {
+  // Symmetric normalisation: |W_ij| d_i = 1, so r = 1 / (1 - p_halt) = 2, and f_k = 0.8 (0.2)^k for this
+  // kernel.
+  const json graph = run_json({"graph", "--graph", "cycle:8", "--kernel", "reg-laplacian:d=2,sigma2=0.25"});
+  EXPECT_NEAR(graph["c"].get<double>(), 0.8 / (1 - 0.4), 1e-6);
+  EXPECT_FALSE(graph.contains("c_advice"));
+  const json truncated = run_json({"graph", "--graph", "cycle:8", "--max-hops", "1"});
+  EXPECT_NEAR(truncated["c"].get<double>(), 0.8 * (1 + 0.4), 1e-6);
+}
+
+TEST(GraphCommand, InfiniteCIsNullAndComesWithAdvice) {
+  const json graph = run_json({"graph", "--graph", "karate", "--normalise", "none"});
+  EXPECT_TRUE(graph["c"].is_null());
+  EXPECT_THAT(graph["c_advice"].get<std::string>(), HasSubstr("--normalise max-degree"));
+  EXPECT_TRUE(run_json({"graph", "--graph", "karate", "--normalise", "max-degree"})["c"].is_number());
+  EXPECT_TRUE(
+      run_json({"graph", "--graph", "karate", "--normalise", "none", "--max-hops", "4"})["c"].is_number());
+}
+
+TEST(GraphCommand, PoliciesAndTheIdFile) {
+  const TemporaryDirectory scratch;
+  const std::string file = scratch.write("edges.txt", "10 20\n20 10\n20 20\n30 40\n10 50\n");
+  const json kept =
+      run_json({"graph", "--graph", file, "--direction", "undirected", "--out-ids", scratch.path("ids")});
+  EXPECT_EQ(kept["nodes"], 5);
+  EXPECT_EQ(kept["self_loops"], 1);
+  EXPECT_EQ(kept["components"], 2);
+  EXPECT_EQ(read_whole_file(scratch.path("ids")), "0\t10\n1\t20\n2\t30\n3\t40\n4\t50\n");
+  const json dropped = run_json({"graph", "--graph", file, "--direction", "undirected", "--self-loops",
+                                 "drop", "--components", "drop", "--duplicates", "sum"});
+  EXPECT_EQ(dropped["nodes"], 3);
+  EXPECT_EQ(dropped["self_loops"], 0);
+  EXPECT_EQ(dropped["weight"]["max"], 2.0);
+}
+
+TEST(GraphCommand, TextIsAlignedAndQuietIsQuiet) {
+  const ProgramResult text = run_program({"graph", "--graph", "path:3"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, HasSubstr("components      1\n"));
+  EXPECT_EQ(run_program({"graph", "--graph", "path:3", "--quiet"}).out, "");
+}
+
+TEST(FeaturesCommand, ArchivesMultiplyToTheKernel) {
+  const TemporaryDirectory scratch;
+  const std::string phi_path = scratch.path("phi.npz"), psi_path = scratch.path("psi.npz");
+  const json summary =
+      run_json({"features", "--graph", "path:2", "--kernel", "coefficients:1,0.5", "--walks", "20000",
+                "--ensembles", "asymmetric", "--seed", "3", "--out", phi_path, "--out-keys", psi_path});
+  EXPECT_EQ(summary["nodes"], 2);
+  EXPECT_EQ(summary["nonzeros"], 4);
+  const DenseMatrix phi = read_csr(phi_path), psi = read_csr(psi_path);
+  ASSERT_EQ(phi.rows, 2);
+  ASSERT_EQ(phi.columns, 2);
+  // Keys are the identity, so Phi is I + W / 2 itself. Its off-diagonal is 0.5 * 2 * Bernoulli(1/2), averaged
+  // over the walks: one standard error is 0.5 / sqrt(n).
+  const double standard_error = 0.5 / std::sqrt(20000.0);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(psi(i, i), 1);
+    EXPECT_EQ(psi(i, 1 - i), 0);
+    EXPECT_NEAR(phi(i, i), 1, 1e-6);
+    EXPECT_NEAR(phi(i, 1 - i), 0.5, 4 * standard_error);
+  }
+}
+
+TEST(FeaturesCommand, SharedKeysEqualTheQueriesAndIndependentOnesDoNot) {
+  const TemporaryDirectory scratch;
+  const auto features = [&](const std::string& ensembles) {
+    run_json({"features", "--graph", "karate", "--walks", "4", "--ensembles", ensembles, "--out",
+              scratch.path("phi.npz"), "--out-keys", scratch.path("psi.npz")});
+    return std::pair(read_csr(scratch.path("phi.npz")).value, read_csr(scratch.path("psi.npz")).value);
+  };
+  const auto [phi, psi] = features("shared");
+  EXPECT_EQ(phi.size(), 34u * 34u);
+  EXPECT_EQ(phi, psi);
+  const auto [query, key] = features("independent");
+  EXPECT_EQ(query, phi);
+  EXPECT_NE(query, key);
+}
+
+TEST(FeaturesCommand, ThreadsDoNotChangeTheFile) {
+  const TemporaryDirectory scratch;
+  for (const std::string threads : {"1", "3"}) {
+    run_json({"features", "--graph", "grid:40x40", "--seed", "9", "--threads", threads, "--out",
+              scratch.path(threads)});
+  }
+  EXPECT_EQ(read_whole_file(scratch.path("1")), read_whole_file(scratch.path("3")));
+}
+
+TEST(FeaturesCommand, RepellingWalkersOnARegularGraphAreExact) {
+  const TemporaryDirectory scratch;
+  const json summary =
+      run_json({"features", "--graph", "hypercube:3", "--walks", "27", "--length", "fixed", "--max-hops", "3",
+                "--coupling", "repelling", "--out", scratch.path("phi.npz")});
+  EXPECT_EQ(summary["exact"], true);
+}
+
+TEST(KernelErrorCommand, HasTheDocumentedKeysAndFallsWithWalks) {
+  const json study = run_json({"kernel-error", "--walks", "2,16", "--trials", "50", "--coupling", "both"});
+  ASSERT_EQ(study["results"].size(), 2u);
+  for (const json& row : study["results"]) {
+    for (const char* key : {"walks", "error", "error_se", "bias_diagonal", "bias_diagonal_se",
+                            "bias_off_diagonal", "bias_off_diagonal_se", "nonzeros_per_row"}) {
+      EXPECT_TRUE(row[key].is_number()) << key;
+    }
+  }
+  EXPECT_EQ(study["results"][0]["walks"], 2);
+  EXPECT_EQ(study["results"][1]["walks"], 16);
+  EXPECT_LT(study["results"][1]["error"].get<double>(), study["results"][0]["error"].get<double>());
+  EXPECT_LT(study["truncation_error"].get<double>(), 1e-6);
+}
+
+TEST(KernelErrorCommand, TakesEveryLengthLaw) {
+  for (const std::string length : {"geometric", "fixed", "survival:1,0.5,0.25"}) {
+    const json study = run_json({"kernel-error", "--graph", "cycle:6", "--walks", "4", "--trials", "5",
+                                 "--length", length, "--step", "weighted", "--max-hops", "2"});
+    EXPECT_TRUE(study["results"][0]["error"].is_number()) << length;
+  }
+  // Without --max-hops the survival function says how long a walk can be.
+  run_json({"kernel-error", "--graph", "cycle:6", "--walks", "4", "--trials", "5", "--length",
+            "survival:1,0.5,0.25"});
+}
+
+TEST(PlanCommand, ReportsTheoryMeasurementAndCosts) {
+  const json plan = run_json({"plan", "--graph", "cycle:12", "--error", "0.2", "--confidence", "0.9"});
+  EXPECT_GT(plan["walks_theorem"].get<double>(), plan["walks_measured"].get<double>());
+  EXPECT_LE(plan["nonzeros_mean"].get<double>(), plan["sparsity_bound"].get<double>());
+  EXPECT_EQ(plan["engines"].size(), 3u);
+  for (const json& engine : plan["engines"]) EXPECT_GT(engine["multiply_adds"].get<double>(), 0);
+  EXPECT_THAT(run_program({"plan", "--graph", "cycle:12", "--error", "0.2"}).out, HasSubstr("cheapest"));
+}
+
+TEST(BenchCommand, MeasuresBothContestants) {
+  const json bench =
+      run_json({"bench", "walks", "--graph", "grid:20x20", "--walks", "2", "--hops", "3", "--repeats", "2"});
+  ASSERT_EQ(bench["results"].size(), 2u);
+  EXPECT_EQ(bench["results"][0]["name"], "topomask");
+  EXPECT_EQ(bench["results"][1]["name"], "per-walker loop");
+  for (const json& row : bench["results"]) {
+    EXPECT_EQ(row["steps"], 400 * 2 * 3);
+    EXPECT_GT(row["seconds_median"].get<double>(), 0);
+    EXPECT_TRUE(row["seconds_spread"].is_number());
+    EXPECT_NEAR(row["steps_per_second"].get<double>() * row["seconds_median"].get<double>(), 2400, 1e-3);
+  }
+  const double ratio = bench["results"][1]["seconds_median"].get<double>() /
+                       bench["results"][0]["seconds_median"].get<double>();
+  EXPECT_NEAR(bench["ratio"].get<double>(), ratio, 1e-9);
+  EXPECT_EQ(bench["machine"]["threads"], 1);
+  EXPECT_GT(bench["features"]["seconds_median"].get<double>(), 0);
+}
+
+TEST(BenchCommand, HaltingWalksTakeAsManyStepsInBoth) {
+  const json bench = run_json({"bench", "walks", "--graph", "cycle:2000", "--walks", "8", "--hops", "10",
+                               "--p-halt", "0.5", "--repeats", "1"});
+  // Length is geometric: mean just below 1, variance just below 2.
+  const double walkers = 16000, expected = walkers * (1 - std::pow(0.5, 10)), error = std::sqrt(2 * walkers);
+  for (const json& row : bench["results"]) EXPECT_NEAR(row["steps"].get<double>(), expected, 4 * error);
+}
+
+TEST(DemoCommand, WritesItsPictures) {
+  const TemporaryDirectory scratch;
+  const json demo = run_json({"demo", "--out", scratch.path("demo"), "--trials", "20", "--largest", "64"});
+  EXPECT_EQ(demo["errors"].size(), 16u);
+  for (const json& file : demo["files"]) {
+    const std::string content = read_whole_file(file.get<std::string>());
+    EXPECT_GT(content.size(), 1000u) << file;
+    EXPECT_TRUE(content.starts_with("\x89PNG") || content.starts_with("<svg")) << file;
+  }
+}
+
+}  // namespace
+}  // namespace topomask::testing
