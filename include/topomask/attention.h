@@ -48,9 +48,9 @@ struct AttentionOptions {
   AttentionKind kind = AttentionKind::linear;
   FeatureMap feature_map;
   Engine engine = Engine::automatic;
-  // A row whose normaliser is within guard * (sum of |terms|) of zero has no meaningful average: its output
-  // is 0 and passes no gradient. Other rows are divided as they are, whatever the sign (docs/mathematics.md).
-  double normaliser_guard = 1e-6;
+  // A row whose normaliser has at most this magnitude has no meaningful average: its output is 0 and passes
+  // no gradient. Other rows are divided as they are, whatever the sign (docs/mathematics.md).
+  double normaliser_guard = 1e-20;
   std::int64_t max_workspace = std::int64_t{1}
                                << 31;  // bytes that an engine may allocate beside inputs and output
   bool check_finite = false;           // throw if q, k or v holds a NaN or an infinity
@@ -84,7 +84,7 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
 // q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
 // float64 or bfloat16 (accumulated in float32). Differentiable in q, k, v and the mask's parameters; the
 // backward pass recomputes the scores, so its memory is linear wherever the forward pass's is.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
                      const AttentionOptions& options = {});
 
 // Multiply-adds and other floating-point operations really done by the engines on this thread since the last

@@ -66,6 +66,7 @@ class Mask {
   // What a mask may know about itself. Entries: one element (all heads share a pattern) or one per head.
   virtual bool has_entries() const { return false; }
   virtual std::vector<SparseEntries> entries() const;            // throws where has_entries() is false
+  virtual bool entries_per_head() const { return false; }        // each head has a pattern of its own
   virtual std::int64_t num_entries_total() const { return -1; }  // over all patterns, -1: unknown
   virtual bool has_low_rank() const { return false; }
   virtual LowRankFactors low_rank() const;  // throws where has_low_rank() is false

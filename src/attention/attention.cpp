@@ -1,0 +1,103 @@
+#include "topomask/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+
+#include "attention/engines.h"
+#include "core/check.h"
+#include "core/flops.h"
+#include "graph/tensors.h"
+
+namespace topomask {
+
+namespace {
+
+void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& q, bool finite) {
+  check(x.defined() && (x.dim() == 4 || x.dim() == 3),
+        "attention: {} must be [B, H, N, d] or packed [N, H, d], got {}", argument, describe(x));
+  check(x.dim() == q.dim(), "attention: q and {} must have the same number of dimensions, got {} and {}",
+        argument, q.dim(), x.dim());
+  check(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16,
+        "attention: {} must be float32, float64 or bfloat16, got {}", argument,
+        c10::toString(x.scalar_type()));
+  check(x.scalar_type() == q.scalar_type(), "attention: q and {} must have one dtype, got {} and {}",
+        argument, c10::toString(q.scalar_type()), c10::toString(x.scalar_type()));
+  check(x.is_cpu(), "attention: {} must be on the cpu, got {}", argument, x.device().str());
+  for (std::int64_t axis = 0; axis + 1 < q.dim(); ++axis) {
+    check(x.size(axis) == q.size(axis), "attention: q and {} must agree in dimension {}, got {} and {}",
+          argument, axis, q.size(axis), x.size(axis));
+  }
+  if (finite) {
+    check(at::isfinite(x).all().item<bool>(), "attention: {} holds a NaN or an infinity", argument);
+  }
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
+                     const AttentionOptions& options) {
+  check(mask != nullptr, "attention: mask must not be null (NoMask is attention without one)");
+  check(q.defined(), "attention: q must be [B, H, N, d] or packed [N, H, d], got an undefined tensor");
+  check_operand("q", q, q, options.check_finite);
+  check_operand("k", k, q, options.check_finite);
+  check_operand("v", v, q, options.check_finite);
+  check(q.size(-1) == k.size(-1), "attention: q and k must have the same number of channels, got {} and {}",
+        q.size(-1), k.size(-1));
+
+  const bool packed = q.dim() == 3;
+  const auto work_dtype = q.scalar_type() == at::kBFloat16 ? at::kFloat : q.scalar_type();
+  const auto prepare = [&](const at::Tensor& x) {
+    return (packed ? x.permute({1, 0, 2}).unsqueeze(0) : x).to(work_dtype).contiguous();
+  };
+  const at::Tensor queries = prepare(q), keys = prepare(k), values = prepare(v);
+  check(queries.size(2) == mask->num_nodes(), "attention: mask '{}' is for {} nodes, q has {}", mask->name(),
+        mask->num_nodes(), queries.size(2));
+  check(mask->num_heads() == 1 || mask->num_heads() == queries.size(1),
+        "attention: mask '{}' has {} heads, q has {}", mask->name(), mask->num_heads(), queries.size(1));
+  if (v.numel() == 0) return v.clone();
+
+  AttentionShape shape;
+  shape.batch = queries.size(0);
+  shape.heads = queries.size(1);
+  shape.num_nodes = queries.size(2);
+  shape.d = queries.size(3);
+  shape.d_v = values.size(3);
+  shape.dtype = work_dtype;
+  const AttentionPlan plan = plan_attention(*mask, shape, options);
+
+  EngineInputs inputs;
+  inputs.softmax = options.kind == AttentionKind::softmax;
+  inputs.q = inputs.softmax ? queries : options.feature_map(queries, true).contiguous();
+  inputs.k = inputs.softmax ? keys : options.feature_map(keys, false).contiguous();
+  inputs.v = values;
+  inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
+  inputs.guard = options.normaliser_guard;
+  inputs.max_workspace = options.max_workspace;
+  at::Tensor out;
+  switch (plan.engine) {
+    case Engine::mask:
+      out = run_mask_engine(inputs, *mask);
+      break;
+    case Engine::feature:
+      out = run_feature_engine(inputs, mask);
+      break;
+    default:
+      out = run_dense_engine(inputs, *mask);
+      break;
+  }
+  if (packed) out = out.squeeze(0).permute({1, 0, 2});
+  return out.to(v.scalar_type());
+}
+
+FlopCount attention_flops() {
+  return {flop_counters().multiply_adds.load(), flop_counters().other.load()};
+}
+
+void reset_attention_flops() {
+  flop_counters().multiply_adds = 0;
+  flop_counters().other = 0;
+}
+
+}  // namespace topomask

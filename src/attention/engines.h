@@ -1,0 +1,32 @@
+// The three engines behind attention(). Each takes queries and keys as features already ([B, H, N, m],
+// contiguous, float32 or float64), values [B, H, N, d_v], and returns [B, H, N, d_v]; each is differentiable
+// in all of them and in the mask's parameters, and recomputes scores in its backward pass instead of storing
+// them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "topomask/attention.h"
+
+namespace topomask {
+
+struct EngineInputs {
+  at::Tensor q, k, v;
+  bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
+  double scale = 1;
+  double guard = 0;
+  std::int64_t max_workspace = 0;
+};
+
+at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
+at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
+at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);        // masks with entries
+
+// Masks of at most this rank are applied through their factors; beyond it, like any other operator.
+constexpr std::int64_t kMaxFactorRank = 8;
+// Query rows that the dense engine scores at a time.
+std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_workspace);
+// Feature columns that the feature engine sends through the mask at a time.
+std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace);
+
+}  // namespace topomask

@@ -1,0 +1,154 @@
+// The paper's form, Phi_Q (Phi_K^T [V|1]): the mask is only ever applied to columns phi(k)_c * [V|1].
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "attention/engines.h"
+#include "core/flops.h"
+
+namespace topomask {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+struct State : torch::CustomClassHolder {
+  MaskPtr mask;  // kept alive for the backward pass
+  std::int64_t block = 1;
+};
+
+// Contribution of a few features c to [numerator | normaliser]: sum_c q_c * M (k_c * [v|1]).
+// q, k: [H, N, B, C], v1: [H, N, B, E] -> [H, N, B, E].
+at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+  const std::int64_t heads = q.size(0), n = q.size(1), batch = q.size(2), c = q.size(3), e = v1.size(3);
+  const at::Tensor columns = (k.unsqueeze(-1) * v1.unsqueeze(-2)).reshape({heads, n, batch * c * e});
+  const at::Tensor moved = mask.apply(columns).view({heads, n, batch, c, e});
+  count_multiply_adds(moved.numel());
+  count_other_flops(columns.numel());
+  return at::matmul(q.unsqueeze(-2), moved).squeeze(-2);
+}
+
+// Runs over blocks of features; the backward pass runs each block again with gradients switched on.
+class FeatureAttention : public torch::autograd::Function<FeatureAttention> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v1, const std::vector<at::Tensor>& parameters,
+                            const c10::intrusive_ptr<State>& state) {
+    at::Tensor sum = at::zeros_like(v1);
+    for (std::int64_t c = 0; c < q.size(3); c += state->block) {
+      const std::int64_t end = std::min(q.size(3), c + state->block);
+      sum.add_(contribution(*state->mask, q.slice(3, c, end), k.slice(3, c, end), v1));
+    }
+    variable_list saved = {q, k, v1};
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    context->save_for_backward(saved);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return sum;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const at::Tensor &q = saved[0], &k = saved[1], &v1 = saved[2];
+    variable_list result = {at::zeros_like(q), at::zeros_like(k), at::zeros_like(v1)};
+    const std::vector<at::Tensor> parameters(saved.begin() + 3, saved.end());
+    result.resize(3 + parameters.size() + 1);
+    for (std::int64_t c = 0; c < q.size(3); c += state->block) {
+      const std::int64_t end = std::min(q.size(3), c + state->block);
+      const at::AutoGradMode with_gradients(true);
+      variable_list inputs = {q.slice(3, c, end).detach().requires_grad_(true),
+                              k.slice(3, c, end).detach().requires_grad_(true),
+                              v1.detach().requires_grad_(true)};
+      const at::Tensor part = contribution(*state->mask, inputs[0], inputs[1], inputs[2]);
+      for (const at::Tensor& parameter : parameters) {
+        if (parameter.requires_grad()) inputs.push_back(parameter);
+      }
+      const variable_list part_grads =
+          torch::autograd::grad({part}, inputs, {grads[0]}, /*retain_graph=*/true, /*create_graph=*/false,
+                                /*allow_unused=*/true);
+      result[0].slice(3, c, end).copy_(part_grads[0]);
+      result[1].slice(3, c, end).copy_(part_grads[1]);
+      result[2].add_(part_grads[2]);
+      std::size_t next = 3;
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (!parameters[i].requires_grad()) continue;
+        const at::Tensor& grad = part_grads[next++];
+        if (!grad.defined()) continue;
+        result[3 + i] = result[3 + i].defined() ? result[3 + i] + grad : grad;
+      }
+    }
+    return result;
+  }
+};
+
+// [V | 1]
+at::Tensor with_ones(const at::Tensor& v) {
+  std::vector<std::int64_t> shape = v.sizes().vec();
+  shape.back() = 1;
+  return at::cat({v, at::ones(shape, v.options())}, -1);
+}
+
+at::Tensor divide(const at::Tensor& sums, double guard) {
+  const std::int64_t d_v = sums.size(-1) - 1;
+  const at::Tensor normaliser = sums.slice(-1, d_v, d_v + 1);
+  const at::Tensor guarded = normaliser.abs() <= guard;
+  count_other_flops(sums.numel());
+  return sums.slice(-1, 0, d_v) * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0);
+}
+
+// M_ij = sum_r left_ir right_jr: the rank joins the features, and the product is two ordinary matrix
+// products.
+at::Tensor attend_factors(const EngineInputs& inputs, const LowRankFactors& factors) {
+  const at::Tensor left = factors.left.to(inputs.q.scalar_type()),
+                   right = factors.right.to(inputs.q.scalar_type());
+  const auto join = [](const at::Tensor& x, const at::Tensor& factor) {
+    return factor.size(-1) == 1 ? x * factor : (x.unsqueeze(-1) * factor.unsqueeze(-2)).flatten(-2);
+  };
+  const at::Tensor q = join(inputs.q, left), k = join(inputs.k, right), v1 = with_ones(inputs.v);
+  count_multiply_adds(2 * q.numel() * v1.size(-1));
+  return divide(at::matmul(q, at::matmul(k.transpose(-2, -1), v1)), inputs.guard);
+}
+
+}  // namespace
+
+std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace) {
+  const std::int64_t element = shape.dtype == at::kDouble ? 8 : 4;
+  // Columns, their image, what the mask makes in between, and the same again for gradients.
+  const std::int64_t column_bytes =
+      6 * element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1);
+  return std::clamp<std::int64_t>(max_workspace / std::max<std::int64_t>(column_bytes, 1), 1,
+                                  std::max<std::int64_t>(shape.d, 1));
+}
+
+at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
+  if (mask->has_low_rank()) {
+    const LowRankFactors factors = mask->low_rank();
+    if (factors.left.size(-1) <= kMaxFactorRank) return attend_factors(inputs, factors);
+  }
+  auto state = c10::make_intrusive<State>();
+  state->mask = mask;
+  AttentionShape shape;
+  shape.batch = inputs.q.size(0);
+  shape.heads = inputs.q.size(1);
+  shape.num_nodes = inputs.q.size(2);
+  shape.d = inputs.q.size(3);
+  shape.d_v = inputs.v.size(3);
+  shape.dtype = inputs.q.scalar_type();
+  state->block = feature_block(shape, inputs.max_workspace);
+  // Nodes first: the mask moves whole rows of columns.
+  const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };
+  const at::Tensor sums = FeatureAttention::apply(by_node(inputs.q), by_node(inputs.k),
+                                                  by_node(with_ones(inputs.v)), mask->parameters(), state);
+  return divide(sums, inputs.guard).permute({2, 0, 1, 3});
+}
+
+}  // namespace topomask

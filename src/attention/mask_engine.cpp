@@ -1,0 +1,122 @@
+#include <ATen/Dispatch.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "attention/cpu/row_attention.h"
+#include "attention/engines.h"
+#include "masks/sparse_ops.h"
+
+namespace topomask {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+struct State : torch::CustomClassHolder {
+  std::shared_ptr<const SparsePattern> pattern;
+  bool softmax = false;
+  double scale = 1, guard = 0;
+};
+
+// One (batch entry, head) of the tensors involved.
+template <class T>
+RowAttention<T> head_of(const State& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const at::Tensor& values, std::int64_t index) {
+  const std::int64_t n = q.size(2), m = q.size(3), d_v = v.size(3);
+  const std::int64_t value_row = values.size(0) == 1 ? 0 : index % q.size(1);
+  RowAttention<T> head;
+  head.mask = rows_of(*state.pattern);
+  head.value = values.const_data_ptr<T>() + value_row * values.size(1);
+  head.features = m;
+  head.value_columns = d_v;
+  head.q = q.const_data_ptr<T>() + index * n * m;
+  head.k = k.const_data_ptr<T>() + index * n * m;
+  head.v = v.const_data_ptr<T>() + index * n * d_v;
+  head.softmax = state.softmax;
+  head.scale = static_cast<T>(state.scale);
+  head.guard = static_cast<T>(state.guard);
+  return head;
+}
+
+class MaskAttention : public torch::autograd::Function<MaskAttention> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const at::Tensor& values,
+                            const c10::intrusive_ptr<State>& state) {
+    const std::int64_t pairs = q.size(0) * q.size(1), n = q.size(2), d_v = v.size(3);
+    at::Tensor out = at::empty(v.sizes(), v.options());
+    at::Tensor inverse = at::empty({pairs, n}, v.options());
+    at::Tensor row_max = at::empty({state->softmax ? pairs : 0, n}, v.options());
+    AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "mask_attention", [&] {
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        row_attention_forward(head_of<scalar_t>(*state, q, k, v, values, i),
+                              out.data_ptr<scalar_t>() + i * n * d_v, inverse.data_ptr<scalar_t>() + i * n,
+                              state->softmax ? row_max.data_ptr<scalar_t>() + i * n : nullptr);
+      }
+    });
+    context->save_for_backward({q, k, v, values, out, inverse, row_max});
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &values = saved[3], &out = saved[4];
+    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const at::Tensor grad_out = grads[0].contiguous();
+    const std::int64_t pairs = q.size(0) * q.size(1), n = q.size(2), m = q.size(3), d_v = v.size(3);
+    const std::int64_t nnz = values.size(1);
+    at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options());
+    at::Tensor grad_v = at::empty(v.sizes(), v.options());
+    at::Tensor grad_values = at::zeros(values.sizes(), values.options());
+    at::Tensor key_weight = at::empty({nnz}, q.options()), value_weight = at::empty({nnz}, q.options());
+    const SparseRows columns = transposed_rows_of(*state->pattern);
+    AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "mask_attention_backward", [&] {
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        const RowAttention<scalar_t> head = head_of<scalar_t>(*state, q, k, v, values, i);
+        const std::int64_t value_row = values.size(0) == 1 ? 0 : i % q.size(1);
+        const scalar_t* g = grad_out.const_data_ptr<scalar_t>() + i * n * d_v;
+        row_attention_backward(head, g, out.const_data_ptr<scalar_t>() + i * n * d_v,
+                               saved[5].const_data_ptr<scalar_t>() + i * n,
+                               state->softmax ? saved[6].const_data_ptr<scalar_t>() + i * n : nullptr,
+                               grad_q.data_ptr<scalar_t>() + i * n * m,
+                               grad_values.data_ptr<scalar_t>() + value_row * nnz,
+                               key_weight.data_ptr<scalar_t>(), value_weight.data_ptr<scalar_t>());
+        spmm(columns, key_weight.const_data_ptr<scalar_t>(), head.q, m, false,
+             grad_k.data_ptr<scalar_t>() + i * n * m);
+        spmm(columns, value_weight.const_data_ptr<scalar_t>(), g, d_v, false,
+             grad_v.data_ptr<scalar_t>() + i * n * d_v);
+      }
+    });
+    return {grad_q, grad_k, grad_v, grad_values, at::Tensor()};
+  }
+};
+
+at::Tensor attend(const EngineInputs& inputs, const SparseEntries& entries, const at::Tensor& q,
+                  const at::Tensor& k, const at::Tensor& v) {
+  auto state = c10::make_intrusive<State>();
+  state->pattern = entries.pattern;
+  state->softmax = inputs.softmax;
+  state->scale = inputs.scale;
+  state->guard = inputs.guard;
+  return MaskAttention::apply(q, k, v, entries.values.to(q.scalar_type()).contiguous(), state);
+}
+
+}  // namespace
+
+at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask) {
+  const std::vector<SparseEntries> entries = mask.entries();
+  if (entries.size() == 1) return attend(inputs, entries[0], inputs.q, inputs.k, inputs.v);
+  std::vector<at::Tensor> heads;
+  for (std::size_t h = 0; h < entries.size(); ++h) {
+    const auto head = static_cast<std::int64_t>(h);
+    const auto slice = [head](const at::Tensor& x) { return x.slice(1, head, head + 1).contiguous(); };
+    heads.push_back(attend(inputs, entries[h], slice(inputs.q), slice(inputs.k), slice(inputs.v)));
+  }
+  return at::cat(heads, 1);
+}
+
+}  // namespace topomask

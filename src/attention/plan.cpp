@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "attention/engines.h"
+#include "core/check.h"
+#include "topomask/attention.h"
+
+namespace topomask {
+
+namespace {
+
+// What one core reaches in each engine, measured on the machines of docs/performance.md: only ratios matter
+// for the choice. Matrix products run near peak; the fused pass waits for gathered rows; the feature form
+// streams its columns.
+constexpr double kDenseRate = 30e9, kMaskRate = 14e9, kFeatureRate = 3e9,
+                 kFactorRate = 25e9;  // multiply-adds / s
+constexpr double kBandwidth = 12e9;   // bytes / s
+
+const char* engine_name(Engine engine) {
+  switch (engine) {
+    case Engine::automatic:
+      return "auto";
+    case Engine::dense:
+      return "dense";
+    case Engine::feature:
+      return "feature";
+    case Engine::mask:
+      return "mask";
+  }
+  return "?";
+}
+
+struct Sizes {
+  double pairs, n, m, d_v, element;
+};
+
+void finish(PlanCandidate& candidate, double rate, double max_workspace) {
+  candidate.predicted_cost = std::max(candidate.multiply_adds / rate, candidate.bytes / kBandwidth);
+  if (candidate.admissible && candidate.workspace > max_workspace) {
+    candidate.admissible = false;
+    candidate.reason = fmt::format("needs {:.3g} bytes of workspace, max_workspace is {:.3g}",
+                                   candidate.workspace, max_workspace);
+  }
+}
+
+PlanCandidate dense_candidate(const Mask& mask, const Sizes& s, const AttentionShape& shape,
+                              double max_workspace) {
+  PlanCandidate c;
+  c.engine = Engine::dense;
+  c.admissible = true;
+  c.multiply_adds = s.pairs * s.n * s.n * (s.m + s.d_v + 1);
+  const double mask_bytes = static_cast<double>(mask.num_heads()) * s.n * s.n * s.element;
+  c.bytes = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v) + 3 * s.element * s.pairs * s.n * s.n;
+  c.workspace = mask_bytes + 4 * s.element * s.pairs * s.n *
+                                 static_cast<double>(dense_block_rows(shape, std::int64_t{32} << 20));
+  finish(c, kDenseRate, max_workspace);
+  return c;
+}
+
+PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const AttentionShape& shape, bool softmax,
+                                double max_workspace) {
+  PlanCandidate c;
+  c.engine = Engine::feature;
+  c.admissible = !softmax;
+  if (softmax) c.reason = "softmax scores are not a product of features";
+  const std::int64_t rank = mask.has_low_rank() ? mask.low_rank().left.size(-1) : 0;
+  if (rank > 0 && rank <= kMaxFactorRank) {
+    const auto r = static_cast<double>(rank);
+    c.multiply_adds = 2 * s.pairs * s.n * s.m * r * (s.d_v + 1);
+    c.bytes = s.element * s.pairs * s.n * (4 * s.m * r + 3 * s.d_v);
+    c.workspace = s.element * s.pairs * s.n * (2 * s.m * r + s.d_v + 1);
+    finish(c, kFactorRate, max_workspace);
+    return c;
+  }
+  const MaskCost cost = mask.cost();
+  const double columns = s.m * (s.d_v + 1);
+  c.multiply_adds = s.pairs * columns * (cost.multiply_adds_per_column + s.n);
+  c.bytes = s.pairs * columns * (cost.bytes_per_column / 4 * s.element + 4 * s.n * s.element);
+  const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(max_workspace)));
+  c.workspace = 6 * s.element * s.pairs * s.n * (s.d_v + 1) * block;
+  finish(c, kFeatureRate, max_workspace);
+  return c;
+}
+
+PlanCandidate mask_candidate(const Mask& mask, const Sizes& s, const AttentionShape& shape,
+                             double max_workspace) {
+  PlanCandidate c;
+  c.engine = Engine::mask;
+  c.admissible = mask.has_entries();
+  if (!c.admissible) {
+    c.reason = fmt::format("mask '{}' has no sparse entries", mask.name());
+    return c;
+  }
+  const auto total = static_cast<double>(mask.num_entries_total());
+  // Heads with patterns of their own count once each; a shared pattern serves every head.
+  const bool own_patterns = mask.entries_per_head();
+  const double per_batch = own_patterns ? total : total * static_cast<double>(shape.heads);
+  const double nonzeros = per_batch * static_cast<double>(shape.batch);
+  c.multiply_adds = nonzeros * (s.m + s.d_v + 1);
+  c.bytes = nonzeros * (4 + s.element) + s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
+  // Pattern and transpose, values of every head and the per-entry weights of the backward pass.
+  c.workspace =
+      total * 16 + (own_patterns ? total : total * static_cast<double>(mask.num_heads())) * 3 * s.element;
+  finish(c, kMaskRate, max_workspace);
+  return c;
+}
+
+}  // namespace
+
+AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options) {
+  const bool softmax = options.kind == AttentionKind::softmax;
+  const std::int64_t features = softmax ? shape.d : options.feature_map.output_features(shape.d);
+  const Sizes s = {static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.num_nodes),
+                   static_cast<double>(features), static_cast<double>(shape.d_v),
+                   shape.dtype == at::kDouble ? 8.0 : 4.0};
+  AttentionShape mapped = shape;
+  mapped.d = features;
+  const auto limit = static_cast<double>(options.max_workspace);
+  AttentionPlan plan;
+  plan.candidates = {mask_candidate(mask, s, mapped, limit),
+                     feature_candidate(mask, s, mapped, softmax, limit),
+                     dense_candidate(mask, s, mapped, limit)};
+  if (options.engine != Engine::automatic) {
+    for (const PlanCandidate& c : plan.candidates) {
+      if (c.engine != options.engine) continue;
+      check(c.admissible, "attention: engine '{}' cannot run this: {}", engine_name(c.engine), c.reason);
+    }
+    plan.engine = options.engine;
+    plan.why = "asked for";
+    return plan;
+  }
+  const PlanCandidate* best = nullptr;
+  for (const PlanCandidate& c : plan.candidates) {
+    if (c.admissible && (best == nullptr || c.predicted_cost < best->predicted_cost)) best = &c;
+  }
+  if (best == nullptr) {
+    std::string reasons;
+    for (const PlanCandidate& c : plan.candidates) {
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", engine_name(c.engine), c.reason);
+    }
+    fail("attention: no engine fits ({})", reasons);
+  }
+  plan.engine = best->engine;
+  plan.why = fmt::format("least predicted time, {:.3g} s a core", best->predicted_cost);
+  return plan;
+}
+
+std::string AttentionPlan::to_string() const {
+  std::string text = fmt::format("engine: {} ({})\n", engine_name(engine), why);
+  text += fmt::format("  {:<8} {:>14} {:>12} {:>12} {:>12}  {}\n", "engine", "multiply-adds", "bytes",
+                      "workspace", "seconds", "note");
+  for (const PlanCandidate& c : candidates) {
+    text += fmt::format("  {:<8} {:>14.4g} {:>12.4g} {:>12.4g} {:>12.3g}  {}\n", engine_name(c.engine),
+                        c.multiply_adds, c.bytes, c.workspace, c.predicted_cost,
+                        c.admissible ? (c.engine == engine ? "taken" : "") : c.reason);
+  }
+  return text;
+}
+
+}  // namespace topomask

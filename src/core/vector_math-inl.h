@@ -1,0 +1,112 @@
+// Dense inner loops shared by the vector kernels: included once per instruction set by files that go through
+// hwy/foreach_target.h, hence no ordinary include guard.
+#if defined(TOPOMASK_CORE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TOPOMASK_CORE_VECTOR_MATH_INL_H_
+#undef TOPOMASK_CORE_VECTOR_MATH_INL_H_
+#else
+#define TOPOMASK_CORE_VECTOR_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace topomask::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Sums of four vectors at once: pairwise interleaving costs three shuffles a sum instead of log2(lanes).
+template <class D, class V>
+HWY_INLINE void four_sums(D d, V a, V b, V c, V e, hn::TFromD<D>* out) {
+#if HWY_TARGET == HWY_SCALAR
+  out[0] = hn::GetLane(a), out[1] = hn::GetLane(b), out[2] = hn::GetLane(c), out[3] = hn::GetLane(e);
+  (void)d;
+#else
+  out[0] = hn::GetLane(hn::SumOfLanes(d, a));
+  out[1] = hn::GetLane(hn::SumOfLanes(d, b));
+  out[2] = hn::GetLane(hn::SumOfLanes(d, c));
+  out[3] = hn::GetLane(hn::SumOfLanes(d, e));
+#endif
+}
+
+// out[r] = <a, b_r> for four rows b_r.
+template <class T>
+HWY_INLINE void four_dots(const T* HWY_RESTRICT a, const T* const b[4], std::int64_t size,
+                          T* HWY_RESTRICT out) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto x = hn::LoadU(d, a + i);
+    sum0 = hn::MulAdd(x, hn::LoadU(d, b[0] + i), sum0);
+    sum1 = hn::MulAdd(x, hn::LoadU(d, b[1] + i), sum1);
+    sum2 = hn::MulAdd(x, hn::LoadU(d, b[2] + i), sum2);
+    sum3 = hn::MulAdd(x, hn::LoadU(d, b[3] + i), sum3);
+  }
+  four_sums(d, sum0, sum1, sum2, sum3, out);
+  for (; i < size; ++i) {
+    for (int r = 0; r < 4; ++r) out[r] += a[i] * b[r][i];
+  }
+}
+
+// out[p] = <a, rows[index[p]]> for `count` rows of `size` elements.
+template <class T>
+HWY_INLINE void indexed_dots(const T* HWY_RESTRICT a, const T* HWY_RESTRICT rows, const std::int32_t* index,
+                             std::int64_t count, std::int64_t size, T* HWY_RESTRICT out) {
+  std::int64_t p = 0;
+  for (; p < count; p += 4) {
+    const std::int64_t last = count - 1;
+    // The last group repeats its final row; the surplus sums are not stored.
+    const T* group[4];
+    for (std::int64_t r = 0; r < 4; ++r) group[r] = rows + index[p + r < count ? p + r : last] * size;
+    T sums[4];
+    four_dots(a, group, size, sums);
+    for (std::int64_t r = 0; r < 4 && p + r < count; ++r) out[p + r] = sums[r];
+  }
+}
+
+// y[:] (+)= sum_p weight[p] rows[index[p]][:]. The columns are taken in strips that stay in registers.
+template <class T, class WeightOf>
+HWY_INLINE void indexed_sum(const WeightOf& weight_of, const T* HWY_RESTRICT rows, const std::int32_t* index,
+                            std::int64_t count, std::int64_t size, bool accumulate, T* HWY_RESTRICT y) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; c + 4 * lanes <= size; c += 4 * lanes) {
+    auto sum0 = accumulate ? hn::LoadU(d, y + c) : hn::Zero(d);
+    auto sum1 = accumulate ? hn::LoadU(d, y + c + lanes) : hn::Zero(d);
+    auto sum2 = accumulate ? hn::LoadU(d, y + c + 2 * lanes) : hn::Zero(d);
+    auto sum3 = accumulate ? hn::LoadU(d, y + c + 3 * lanes) : hn::Zero(d);
+    for (std::int64_t p = 0; p < count; ++p) {
+      const T* HWY_RESTRICT row = rows + index[p] * size + c;
+      const auto w = hn::Set(d, weight_of(p));
+      sum0 = hn::MulAdd(w, hn::LoadU(d, row), sum0);
+      sum1 = hn::MulAdd(w, hn::LoadU(d, row + lanes), sum1);
+      sum2 = hn::MulAdd(w, hn::LoadU(d, row + 2 * lanes), sum2);
+      sum3 = hn::MulAdd(w, hn::LoadU(d, row + 3 * lanes), sum3);
+    }
+    hn::StoreU(sum0, d, y + c);
+    hn::StoreU(sum1, d, y + c + lanes);
+    hn::StoreU(sum2, d, y + c + 2 * lanes);
+    hn::StoreU(sum3, d, y + c + 3 * lanes);
+  }
+  for (; c + lanes <= size; c += lanes) {
+    auto sum = accumulate ? hn::LoadU(d, y + c) : hn::Zero(d);
+    for (std::int64_t p = 0; p < count; ++p) {
+      sum = hn::MulAdd(hn::Set(d, weight_of(p)), hn::LoadU(d, rows + index[p] * size + c), sum);
+    }
+    hn::StoreU(sum, d, y + c);
+  }
+  for (; c < size; ++c) {
+    T sum = accumulate ? y[c] : T{0};
+    for (std::int64_t p = 0; p < count; ++p) sum += weight_of(p) * rows[index[p] * size + c];
+    y[c] = sum;
+  }
+}
+
+}  // namespace topomask::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,31 @@
+// Differentiable products with sparse matrices whose pattern is fixed and whose values may be learned.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "masks/cpu/spmm.h"
+#include "topomask/mask.h"
+
+namespace topomask {
+
+SparseRows rows_of(const SparsePattern& pattern);             // the matrix
+SparseRows transposed_rows_of(const SparsePattern& pattern);  // its transpose, sharing the values
+
+// y_h = A_h x_h, or A_h^T x_h. values: [1 or H, nnz], x: [H, N, C]; differentiable in both.
+at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, const at::Tensor& values,
+                         const at::Tensor& x, bool transposed);
+
+// Patterns of Phi, Psi and of M = Phi Psi^T.
+struct ProductPatterns {
+  std::shared_ptr<const SparsePattern> query, key, product;
+};
+ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
+                                      std::shared_ptr<const SparsePattern> key);
+
+// Values of M from those of Phi and Psi: [H, nnz(Phi)], [H, nnz(Psi)] -> [H, nnz(M)]; differentiable in both.
+at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
+                          const at::Tensor& key_values);
+
+}  // namespace topomask

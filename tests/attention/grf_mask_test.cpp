@@ -1,0 +1,123 @@
+#include "topomask/grf_mask.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "gradients.h"
+#include "topomask/error.h"
+#include "topomask/graph_builders.h"
+
+namespace topomask {
+namespace {
+
+Graph directed_graph() {
+  return Graph::from_csr({{0, 2, 3, 5, 5, 6}, {1, 2, 2, 0, 4, 4}, {0.5f, -0.25f, 0.75f, 1.5f, -1.0f, 0.3f}},
+                         true);
+}
+
+FeatureOptions options_for(Ensembles ensembles) {
+  FeatureOptions options;
+  options.walks.num_walks = 6;
+  options.walks.max_hops = 3;
+  options.walks.p_halt = 0.3;
+  options.ensembles = ensembles;
+  return options;
+}
+
+// Phi Psi^T from the dense features of each head.
+at::Tensor dense_product(const GraphFeatures& features, const at::Tensor& f) {
+  if (features.ensembles == Ensembles::asymmetric) return features.query.to_dense(f);
+  return features.query.to_dense(f).mm(features.key.to_dense(f).t());
+}
+
+class GrfMasks : public testing::TestWithParam<Ensembles> {};
+
+TEST_P(GrfMasks, AgreeWithTheProductOfTheirFeatures) {
+  for (const Graph& graph :
+       {normalise(grid_graph({4, 3}), Normalisation::symmetric), directed_graph(), path_graph(1),
+        normalise(barabasi_albert(20, 2, 1), Normalisation::random_walk)}) {
+    for (const bool own_walks : {false, true}) {
+      const at::Tensor f = at::rand({2, 4}, at::kDouble) - 0.3;
+      const FeatureOptions options = options_for(GetParam());
+      const MaskPtr mask = own_walks ? MaskPtr(GrfMask::per_head(graph, options, f))
+                                     : std::make_shared<GrfMask>(graph, options, f);
+      const auto& grf = dynamic_cast<const GrfMask&>(*mask);
+      const std::int64_t n = graph.num_nodes();
+      const at::Tensor expected =
+          at::stack({dense_product(grf.features(0), f[0]), dense_product(grf.features(1), f[1])});
+      const at::Tensor x = at::rand({2, n, 5}, at::kDouble);
+      EXPECT_TRUE(at::allclose(mask->dense(at::kDouble), expected, 1e-10, 1e-12));
+      EXPECT_TRUE(at::allclose(mask->apply(x), at::matmul(expected, x), 1e-10, 1e-12));
+      EXPECT_TRUE(
+          at::allclose(mask->apply_transposed(x), at::matmul(expected.transpose(1, 2), x), 1e-10, 1e-12));
+      EXPECT_EQ(mask->entries().size(), own_walks ? 2u : 1u);
+    }
+  }
+}
+
+TEST_P(GrfMasks, PassGradientsToTheModulation) {
+  const Graph graph = normalise(grid_graph({3, 3}), Normalisation::symmetric);
+  const FeatureOptions options = options_for(GetParam());
+  const GrfMask base(graph, options, at::ones({2, 4}, at::kDouble));
+  const at::Tensor x = at::rand({2, 9, 3}, at::kDouble), weight = at::rand({2, 9, 3}, at::kDouble);
+  const at::Tensor entry_weight = at::rand({base.entries()[0].values.numel()}, at::kDouble);
+  const at::Tensor f = at::rand({2, 4}, at::kDouble);
+  expect_gradients([&](const auto& in) { return (base.with_modulation(in[0]).apply(in[1]) * weight).sum(); },
+                   {f, x});
+  expect_gradients(
+      [&](const auto& in) { return (base.with_modulation(in[0]).apply_transposed(in[1]) * weight).sum(); },
+      {f, x});
+  expect_gradients(
+      [&](const auto& in) {
+        return (base.with_modulation(in[0]).entries()[0].values.flatten() * entry_weight).sum();
+      },
+      {f});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GrfMasks,
+                         testing::Values(Ensembles::shared, Ensembles::independent, Ensembles::asymmetric));
+
+TEST(GrfMask, EstimatesItsNumberOfEntries) {
+  const Graph graph = normalise(grid_graph({40, 40}), Normalisation::symmetric);
+  const GrfMask mask(graph, options_for(Ensembles::shared), at::ones({4}));
+  const auto estimate = static_cast<double>(mask.num_entries_total());
+  const auto exact = static_cast<double>(mask.entries()[0].pattern->nnz());
+  EXPECT_NEAR(estimate / exact, 1, 0.1);
+  EXPECT_EQ(static_cast<double>(mask.num_entries_total()), exact);
+}
+
+TEST(GrfMask, RejectsAModulationThatDoesNotFit) {
+  const Graph graph = path_graph(4);
+  EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 2, 2})), Error);
+  EXPECT_THROW(GrfMask(graph, {}, at::ones({2}, at::kInt)), Error);
+  const auto mask = GrfMask::per_head(graph, {}, at::ones({2, 3}));
+  EXPECT_THROW(mask->with_modulation(at::ones({3, 3})), Error);
+  EXPECT_THROW(mask->apply(at::ones({2, 5, 1})), Error);
+}
+
+TEST(PowerSeriesMask, IsThePolynomialInW) {
+  for (const Graph& graph : {normalise(grid_graph({4, 3}), Normalisation::symmetric), directed_graph()}) {
+    const at::Tensor w = graph.to_dense();
+    const at::Tensor alpha = at::rand({2, 4}, at::kDouble);
+    const std::int64_t n = graph.num_nodes();
+    std::vector<at::Tensor> heads;
+    for (std::int64_t h = 0; h < 2; ++h) {
+      heads.push_back(alpha[h][0] * at::eye(n, at::kDouble) + alpha[h][1] * w + alpha[h][2] * w.mm(w) +
+                      alpha[h][3] * w.mm(w).mm(w));
+    }
+    const at::Tensor expected = at::stack(heads);
+    const PowerSeriesMask mask(graph, alpha);
+    const at::Tensor x = at::rand({2, n, 3}, at::kDouble);
+    EXPECT_TRUE(at::allclose(mask.apply(x), at::matmul(expected, x)));
+    EXPECT_TRUE(at::allclose(mask.apply_transposed(x), at::matmul(expected.transpose(1, 2), x)));
+    EXPECT_TRUE(at::allclose(mask.dense(at::kDouble), expected));
+    expect_gradients(
+        [&](const auto& in) { return PowerSeriesMask(graph, in[0]).apply(in[1]).square().sum(); },
+        {alpha, x});
+  }
+}
+
+}  // namespace
+}  // namespace topomask
