@@ -51,9 +51,13 @@ class GrfMask : public Mask {
   at::Tensor apply_any(const at::Tensor& x, bool transposed) const;
   at::Tensor query_values(std::size_t set) const;
   at::Tensor key_values(std::size_t set) const;
+  std::vector<SparseEntries> compute_entries() const;
 
   std::shared_ptr<Symbolic> symbolic_;
   at::Tensor modulation_;  // [heads, F]
+  // Without gradients the entries stay as they are for as long as f does: computed once, not at every call.
+  struct EntryCache;
+  std::shared_ptr<EntryCache> cache_;
 };
 
 // M_alpha = sum_k alpha_k W^k exactly: matrix-free by Horner's rule, dense on demand.

@@ -41,7 +41,7 @@ at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor&
 class FeatureAttention : public torch::autograd::Function<FeatureAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v1, const std::vector<at::Tensor>& parameters,
+                            const at::Tensor& v1, at::TensorList parameters,
                             const c10::intrusive_ptr<State>& state) {
     at::Tensor sum = at::zeros_like(v1);
     for (std::int64_t c = 0; c < q.size(3); c += state->block) {
@@ -146,8 +146,9 @@ at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
   state->block = feature_block(shape, inputs.max_workspace);
   // Nodes first: the mask moves whole rows of columns.
   const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };
-  const at::Tensor sums = FeatureAttention::apply(by_node(inputs.q), by_node(inputs.k),
-                                                  by_node(with_ones(inputs.v)), mask->parameters(), state);
+  const std::vector<at::Tensor> parameters = mask->parameters();
+  const at::Tensor sums = FeatureAttention::apply(
+      by_node(inputs.q), by_node(inputs.k), by_node(with_ones(inputs.v)), at::TensorList(parameters), state);
   return divide(sums, inputs.guard).permute({2, 0, 1, 3});
 }
 

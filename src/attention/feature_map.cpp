@@ -35,7 +35,10 @@ at::Tensor orthogonal_projection(std::int64_t features, std::int64_t d, std::uin
   RandomStream stream(seed, kFavorStream);
   std::vector<at::Tensor> blocks;
   for (std::int64_t done = 0; done < features; done += d) {
-    const at::Tensor directions = std::get<0>(at::linalg_qr(gaussian_matrix(d, d, stream))).t();
+    const auto [basis, triangle] = at::linalg_qr(gaussian_matrix(d, d, stream));
+    // A factorisation fixes the signs of its basis by convention; those of R's diagonal make it uniform
+    // again.
+    const at::Tensor directions = (basis * triangle.diagonal().sign()).t();
     const at::Tensor lengths = gaussian_matrix(d, d, stream).norm(2, {1}, true);
     blocks.push_back((directions * lengths).slice(0, 0, std::min(d, features - done)));
   }

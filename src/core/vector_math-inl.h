@@ -16,17 +16,34 @@ namespace topomask::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums of four vectors at once: pairwise interleaving costs three shuffles a sum instead of log2(lanes).
-template <class D, class V>
-HWY_INLINE void four_sums(D d, V a, V b, V c, V e, hn::TFromD<D>* out) {
-#if HWY_TARGET == HWY_SCALAR
-  out[0] = hn::GetLane(a), out[1] = hn::GetLane(b), out[2] = hn::GetLane(c), out[3] = hn::GetLane(e);
-  (void)d;
-#else
+// The sums of the lanes of four vectors. For float they are interleaved pairwise, three shuffles a sum; the blocks of
+// 128 bits are added last, through memory.
+template <class V>
+HWY_INLINE void four_sums(hn::ScalableTag<double> d, V a, V b, V c, V e, double* HWY_RESTRICT out) {
   out[0] = hn::GetLane(hn::SumOfLanes(d, a));
   out[1] = hn::GetLane(hn::SumOfLanes(d, b));
   out[2] = hn::GetLane(hn::SumOfLanes(d, c));
   out[3] = hn::GetLane(hn::SumOfLanes(d, e));
+}
+
+template <class V>
+HWY_INLINE void four_sums(hn::ScalableTag<float> d, V a, V b, V c, V e, float* HWY_RESTRICT out) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)d;
+  out[0] = hn::GetLane(a), out[1] = hn::GetLane(b), out[2] = hn::GetLane(c), out[3] = hn::GetLane(e);
+#else
+  const hn::Repartition<double, decltype(d)> pairs;  // only moves pairs of floats about
+  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const V sums = hn::Add(
+      hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, ce))),
+      hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, ce))));
+  HWY_ALIGN float blocks[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(sums, d, blocks);
+  const hn::FixedTag<float, 4> four;
+  auto total = hn::Load(four, blocks);
+  for (std::size_t block = 4; block < hn::Lanes(d); block += 4) total = hn::Add(total, hn::Load(four, blocks + block));
+  hn::StoreU(total, four, out);
 #endif
 }
 

@@ -1,6 +1,7 @@
 #include "topomask/grf_mask.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -55,9 +56,17 @@ struct GrfMask::Symbolic {
   std::vector<std::unique_ptr<Set>> sets;  // one, or one per head
 };
 
+struct GrfMask::EntryCache {
+  std::mutex mutex;
+  std::uint32_t version =
+      0;  // of the modulation when the entries were computed; an optimiser's step changes it
+  std::vector<SparseEntries> entries;
+};
+
 GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
     : symbolic_(std::make_shared<Symbolic>()),
-      modulation_(as_rows("GrfMask", "modulation", std::move(modulation))) {
+      modulation_(as_rows("GrfMask", "modulation", std::move(modulation))),
+      cache_(std::make_shared<EntryCache>()) {
   check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == modulation_.size(0),
         "GrfMask: features must be one set of walks or one per head ({}), got {}", modulation_.size(0),
         features.size());
@@ -71,7 +80,9 @@ GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
 }
 
 GrfMask::GrfMask(std::shared_ptr<Symbolic> symbolic, at::Tensor modulation)
-    : symbolic_(std::move(symbolic)), modulation_(std::move(modulation)) {}
+    : symbolic_(std::move(symbolic)),
+      modulation_(std::move(modulation)),
+      cache_(std::make_shared<EntryCache>()) {}
 
 GrfMask::GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor modulation)
     : GrfMask(std::vector<GraphFeatures>{sample_features(graph, options)}, std::move(modulation)) {}
@@ -157,6 +168,18 @@ at::Tensor GrfMask::apply_transposed(const at::Tensor& x) const {
 }
 
 std::vector<SparseEntries> GrfMask::entries() const {
+  const bool learning = c10::GradMode::is_enabled() && modulation_.requires_grad();
+  if (learning || modulation_.is_inference()) return compute_entries();
+  const std::lock_guard<std::mutex> lock(cache_->mutex);
+  const auto version = static_cast<std::uint32_t>(modulation_._version());
+  if (cache_->entries.empty() || cache_->version != version) {
+    cache_->entries = compute_entries();
+    cache_->version = version;
+  }
+  return cache_->entries;
+}
+
+std::vector<SparseEntries> GrfMask::compute_entries() const {
   std::vector<SparseEntries> result;
   for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
     Symbolic::Set& s = *symbolic_->sets[set];

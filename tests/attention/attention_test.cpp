@@ -256,7 +256,7 @@ TEST(FeatureMaps, FavorEstimatesTheSoftmaxKernel) {
   const at::Tensor exact = (at::matmul(q, k.transpose(-2, -1)) / 2.0).exp();
   FeatureMap map;
   map.kind = FeatureMapKind::favor;
-  map.num_features = 4000;
+  map.num_features = 1024;
   std::vector<at::Tensor> ratios;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     map.seed = seed;
@@ -267,7 +267,7 @@ TEST(FeatureMaps, FavorEstimatesTheSoftmaxKernel) {
   const at::Tensor all = at::stack(ratios);
   const at::Tensor se = all.std(0) / std::sqrt(20.0);
   EXPECT_LE(((all.mean(0) - 1).abs() / se).max().item<double>(), 4.5);
-  EXPECT_LE(all.std(0).max().item<double>(), 0.05);
+  EXPECT_LE(all.std(0).max().item<double>(), 0.1);
 }
 
 void expect_error(const std::function<void()>& run, const std::string& part) {

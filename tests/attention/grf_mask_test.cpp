@@ -88,6 +88,16 @@ TEST(GrfMask, EstimatesItsNumberOfEntries) {
   EXPECT_EQ(static_cast<double>(mask.num_entries_total()), exact);
 }
 
+TEST(GrfMask, FollowsAModulationThatChangesInPlace) {
+  const Graph graph = normalise(grid_graph({3, 3}), Normalisation::symmetric);
+  const at::Tensor f = at::ones({2, 3}, at::kDouble);
+  const GrfMask mask(graph, {}, f);
+  const at::Tensor before = mask.entries()[0].values;
+  EXPECT_TRUE(mask.entries()[0].values.is_same(before));  // nothing changed: not computed again
+  f.mul_(2);
+  EXPECT_TRUE(at::allclose(mask.entries()[0].values, 4 * before));
+}
+
 TEST(GrfMask, RejectsAModulationThatDoesNotFit) {
   const Graph graph = path_graph(4);
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 2, 2})), Error);

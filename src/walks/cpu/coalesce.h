@@ -1,18 +1,45 @@
 // Deposits of one start node, coalesced: one entry per visited node, one deposit per (visited node, hop).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace topomask {
 
+// A vector that leaves new elements unset and hands out room for many at once.
+template <class T>
+class GrowingArray {
+ public:
+  // Room for `count` more elements at the end.
+  T* extend(std::int64_t count) {
+    if (size_ + count > capacity_) {
+      capacity_ = std::max(size_ + count, 2 * capacity_);
+      std::unique_ptr<T[]> larger(new T[static_cast<std::size_t>(capacity_)]);
+      std::copy_n(data_.get(), size_, larger.get());
+      data_ = std::move(larger);
+    }
+    size_ += count;
+    return data_.get() + size_ - count;
+  }
+  std::int64_t size() const { return size_; }
+  const T* begin() const { return data_.get(); }
+  const T* end() const { return data_.get() + size_; }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  std::int64_t size_ = 0, capacity_ = 0;
+};
+
 // Rows of features for a run of start nodes, growing at the end.
 struct FeatureRows {
-  std::vector<std::int32_t> entries_in_row;     // [rows]
-  std::vector<std::int32_t> col;                // [nnz]
-  std::vector<std::int32_t> deposits_in_entry;  // [nnz]
-  std::vector<std::int16_t> hop;                // [deposits]
-  std::vector<float> load;                      // [deposits]
+  GrowingArray<std::int32_t> entries_in_row;     // [rows]
+  GrowingArray<std::int32_t> col;                // [nnz]
+  GrowingArray<std::int32_t> deposits_in_entry;  // [nnz]
+  GrowingArray<std::int16_t> hop;                // [deposits]
+  GrowingArray<float> load;                      // [deposits]
 };
 
 // Visits must be added hop by hop, in walker order within a hop: then an entry's deposits come out in
@@ -46,6 +73,7 @@ class Coalescer {
     float load;
   };
 
+  void sort_entries();
   Entry& find(std::int32_t node) {
     // Open addressing; the table is at least twice as large as the number of visits of a row.
     std::uint32_t slot = (static_cast<std::uint32_t>(node) * 0x9E3779B9u) >> shift_;

@@ -83,8 +83,8 @@ FeaturePieces fill_pieces(std::int64_t num_rows,
     }
   });
   for (const FeatureRows& rows : result.pieces) {
-    result.nnz += static_cast<std::int64_t>(rows.col.size());
-    result.num_deposits += static_cast<std::int64_t>(rows.hop.size());
+    result.nnz += rows.col.size();
+    result.num_deposits += rows.hop.size();
   }
   return result;
 }
@@ -175,8 +175,8 @@ void FeaturePieces::copy_to(std::int64_t* row_ptr, std::int32_t* col, std::int64
   const auto num_pieces = static_cast<std::int64_t>(pieces.size());
   std::vector<std::int64_t> first_entry(pieces.size() + 1, 0), first_deposit(pieces.size() + 1, 0);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    first_entry[i + 1] = first_entry[i] + static_cast<std::int64_t>(pieces[i].col.size());
-    first_deposit[i + 1] = first_deposit[i] + static_cast<std::int64_t>(pieces[i].hop.size());
+    first_entry[i + 1] = first_entry[i] + pieces[i].col.size();
+    first_deposit[i + 1] = first_deposit[i] + pieces[i].hop.size();
   }
   row_ptr[0] = 0;
   deposit_ptr[0] = 0;
