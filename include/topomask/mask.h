@@ -69,6 +69,9 @@ class Mask {
   virtual bool entries_per_head() const { return false; }        // each head has a pattern of its own
   virtual std::int64_t num_entries_total() const { return -1; }  // over all patterns, -1: unknown
   virtual bool has_low_rank() const { return false; }
+  virtual std::int64_t rank() const {
+    return low_rank().left.size(-1);
+  }                                         // without computing the factors where it can
   virtual LowRankFactors low_rank() const;  // throws where has_low_rank() is false
 
   // [num_heads(), N, N] in the given dtype, differentiable in the parameters. The default applies the mask to

@@ -130,10 +130,7 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
 }
 
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
-  if (mask->has_low_rank()) {
-    const LowRankFactors factors = mask->low_rank();
-    if (factors.left.size(-1) <= kMaxFactorRank) return attend_factors(inputs, factors);
-  }
+  if (mask->has_low_rank() && mask->rank() <= kMaxFactorRank) return attend_factors(inputs, mask->low_rank());
   auto state = c10::make_intrusive<State>();
   state->mask = mask;
   AttentionShape shape;

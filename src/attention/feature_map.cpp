@@ -1,5 +1,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/elu.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_qr.h>
@@ -67,7 +68,7 @@ at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query) const {
     case FeatureMapKind::identity:
       return x;
     case FeatureMapKind::relu:
-      return at::relu(x) + epsilon;
+      return at::clamp_min(x, 0).add_(epsilon);  // unlike relu's, its gradient does not need the result
     case FeatureMapKind::elu1:
       return at::elu(x) + 1;
     case FeatureMapKind::squared_relu:

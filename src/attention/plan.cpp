@@ -65,7 +65,7 @@ PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const Attentio
   c.engine = Engine::feature;
   c.admissible = !softmax;
   if (softmax) c.reason = "softmax scores are not a product of features";
-  const std::int64_t rank = mask.has_low_rank() ? mask.low_rank().left.size(-1) : 0;
+  const std::int64_t rank = mask.has_low_rank() ? mask.rank() : 0;
   if (rank > 0 && rank <= kMaxFactorRank) {
     const auto r = static_cast<double>(rank);
     c.multiply_adds = 2 * s.pairs * s.n * s.m * r * (s.d_v + 1);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gradients.h"
+#include "support/gradients.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
@@ -19,8 +19,10 @@
 namespace topomask {
 namespace {
 
+using oracle::expect_gradients;
+
 // Eq. 2 and 7 word for word. q, k: [B, H, N, m] features (linear) or raw (softmax); mask: [1 or H, N, N].
-at::Tensor oracle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                   bool softmax) {
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1));
   if (softmax) scores = (scores / std::sqrt(static_cast<double>(q.size(-1)))).exp();
@@ -103,7 +105,7 @@ TEST_P(Engines, AgreeWithTheOracle) {
         const auto seen = [&](const at::Tensor& x) { return in(x).to(at::kDouble); };
         const at::Tensor fq = softmax ? seen(q) : at::relu(seen(q)) + 1e-3;
         const at::Tensor fk = softmax ? seen(k) : at::relu(seen(k)) + 1e-3;
-        const at::Tensor expected = oracle(fq, fk, seen(v), mask->dense(at::kDouble), softmax);
+        const at::Tensor expected = plain_attention(fq, fk, seen(v), mask->dense(at::kDouble), softmax);
         const at::Tensor out = attention(in(q), in(k), in(v), mask, options);
         EXPECT_EQ(out.scalar_type(), dtype);
         EXPECT_LE(relative_error(out, expected), tolerance)

@@ -5,12 +5,14 @@
 
 #include <vector>
 
-#include "gradients.h"
+#include "support/gradients.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
 
 namespace topomask {
 namespace {
+
+using oracle::expect_gradients;
 
 Graph directed_graph() {
   return Graph::from_csr({{0, 2, 3, 5, 5, 6}, {1, 2, 2, 0, 4, 4}, {0.5f, -0.25f, 0.75f, 1.5f, -1.0f, 0.3f}},

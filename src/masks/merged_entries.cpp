@@ -1,0 +1,103 @@
+#include "masks/merged_entries.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "masks/cpu/merge_rows.h"
+
+namespace topomask {
+
+namespace {
+
+const SparseEntries& nth(const PlacedEntries& part, std::size_t which) {
+  return part.entries[part.entries.size() == 1 ? 0 : which];
+}
+
+// The values a part gives to pattern `which`: of all heads if they share it, else of that head.
+at::Tensor values_for(const PlacedEntries& part, std::size_t which, bool one_pattern, std::int64_t heads,
+                      at::ScalarType dtype) {
+  const at::Tensor values = nth(part, which).values.to(dtype);
+  if (!one_pattern && part.entries.size() == 1 && values.size(0) > 1)
+    return values.narrow(0, static_cast<std::int64_t>(which), 1);
+  return values.expand({heads, values.size(1)});
+}
+
+}  // namespace
+
+MergedEntries::Layout MergedEntries::make_layout(std::int64_t num_nodes,
+                                                 const std::vector<PlacedEntries>& parts, std::size_t which) {
+  Layout layout;
+  std::vector<PlacedRows> rows;
+  std::vector<std::int64_t*> slots;
+  std::int64_t total = 0;
+  for (const PlacedEntries& part : parts) {
+    const SparsePattern& pattern = *nth(part, which).pattern;
+    rows.push_back({pattern.num_nodes(), part.offset, pattern.row_ptr.const_data_ptr<std::int64_t>(),
+                    pattern.col.const_data_ptr<std::int32_t>()});
+    layout.slot.push_back(at::empty({pattern.nnz()}, at::kLong));
+    slots.push_back(layout.slot.back().data_ptr<std::int64_t>());
+    total += pattern.nnz();
+  }
+  const at::Tensor row_ptr = at::empty({num_nodes + 1}, at::kLong);
+  count_merged_rows(num_nodes, rows, row_ptr.data_ptr<std::int64_t>());
+  const std::int64_t nnz = row_ptr.const_data_ptr<std::int64_t>()[num_nodes];
+  const at::Tensor col = at::empty({nnz}, at::kInt);
+  fill_merged_rows(num_nodes, rows, row_ptr.const_data_ptr<std::int64_t>(), col.data_ptr<std::int32_t>(),
+                   slots);
+  layout.pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(row_ptr, col));
+  layout.disjoint = total == nnz;
+  if (layout.disjoint) {
+    layout.all_slots = at::cat(layout.slot);
+    layout.slot.clear();
+  }
+  return layout;
+}
+
+std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
+                                                const std::vector<PlacedEntries>& parts) {
+  std::size_t patterns = 1;
+  at::ScalarType dtype = at::kFloat;
+  std::int64_t heads = 1;  // that share the pattern
+  for (const PlacedEntries& part : parts) {
+    patterns = std::max(patterns, part.entries.size());
+    for (const SparseEntries& entries : part.entries) {
+      if (entries.values.scalar_type() == at::kDouble) dtype = at::kDouble;
+      heads = std::max(heads, entries.values.size(0));
+    }
+  }
+  if (patterns > 1) heads = 1;
+  std::call_once(once_, [&] {
+    std::int64_t total = 0;
+    for (std::size_t which = 0; which < patterns; ++which) {
+      layouts_.push_back(make_layout(num_nodes, parts, which));
+      total += layouts_.back().pattern->nnz();
+    }
+    num_entries_ = total;
+  });
+
+  std::vector<SparseEntries> result;
+  for (std::size_t which = 0; which < patterns; ++which) {
+    const Layout& layout = layouts_[which];
+    std::vector<at::Tensor> values;
+    for (const PlacedEntries& part : parts)
+      values.push_back(values_for(part, which, patterns == 1, heads, dtype));
+    const at::Tensor zeros = at::zeros({heads, layout.pattern->nnz()}, dtype);
+    at::Tensor sum;
+    if (layout.disjoint) {
+      sum = zeros.index_copy(1, layout.all_slots, at::cat(values, 1));
+    } else {
+      for (std::size_t p = 0; p < parts.size(); ++p) {
+        const at::Tensor placed = zeros.index_copy(1, layout.slot[p], values[p]);
+        sum = sum.defined() ? sum + placed : placed;
+      }
+    }
+    result.push_back({layout.pattern, sum});
+  }
+  return result;
+}
+
+}  // namespace topomask

@@ -1,0 +1,123 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+
+#include "graph/tensors.h"
+#include "masks/arguments.h"
+#include "masks/parts.h"
+#include "topomask/mask_combinators.h"
+
+namespace topomask {
+
+namespace {
+
+// [N] or [H, N] as [H, N]; undefined stays undefined.
+at::Tensor as_rows(const at::Tensor& scale) {
+  return scale.defined() && scale.dim() == 1 ? scale.unsqueeze(0) : scale;
+}
+
+std::int64_t heads_of(const at::Tensor& scale) {
+  return scale.defined() && scale.dim() == 2 ? scale.size(0) : 1;
+}
+
+void check_scale(const char* argument, const at::Tensor& scale, std::int64_t num_nodes) {
+  if (!scale.defined()) return;
+  const std::string shape = fmt::format("[{0}] or [H, {0}]", num_nodes);
+  if (scale.dim() == 1) {
+    check_parameter("ScaledMask", argument, scale, {num_nodes}, shape.c_str());
+  } else {
+    check_parameter("ScaledMask", argument, scale, {-1, num_nodes}, shape.c_str());
+  }
+}
+
+// x [H, N, C] with row i of head h times scale[h, i].
+at::Tensor scale_rows(const at::Tensor& x, const at::Tensor& scale) {
+  return scale.defined() ? x * as_rows(scale).to(x.scalar_type()).unsqueeze(-1) : x;
+}
+
+// values [1 or H, nnz] times the scale at `node` [nnz], of one head where `head` says so.
+at::Tensor scale_entries(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& node,
+                         std::int64_t head) {
+  if (!scale.defined()) return values;
+  at::Tensor rows = as_rows(scale);
+  if (head >= 0 && rows.size(0) > 1) rows = rows.narrow(0, head, 1);
+  return values * at::embedding(rows.t(), node).t();
+}
+
+at::Tensor rows_of_entries(const SparsePattern& pattern) {
+  return at::arange(pattern.num_nodes(), at::kLong).repeat_interleave(pattern.row_ptr.diff());
+}
+
+}  // namespace
+
+ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_scale)
+    : mask_(std::move(mask)), row_scale_(std::move(row_scale)), column_scale_(std::move(column_scale)) {
+  check(mask_ != nullptr, "ScaledMask: mask must be given, got a null pointer");
+  check_scale("row_scale", row_scale_, mask_->num_nodes());
+  check_scale("column_scale", column_scale_, mask_->num_nodes());
+  num_heads_ = std::max({mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)});
+  for (const std::int64_t heads : {mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)})
+    check(heads == 1 || heads == num_heads_,
+          "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}",
+          num_heads_, mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_));
+}
+
+std::string ScaledMask::name() const {
+  return fmt::format("scaled({})", mask_->name());
+}
+
+std::vector<at::Tensor> ScaledMask::parameters() const {
+  std::vector<at::Tensor> result = mask_->parameters();
+  for (const at::Tensor& scale : {row_scale_, column_scale_}) {
+    const bool known = std::any_of(result.begin(), result.end(),
+                                   [&](const at::Tensor& other) { return other.is_same(scale); });
+    if (scale.defined() && !known) result.push_back(scale);
+  }
+  return result;
+}
+
+at::Tensor ScaledMask::apply(const at::Tensor& x) const {
+  check_input(*this, x);
+  return scale_rows(mask_->apply(scale_rows(x, column_scale_)), row_scale_);
+}
+
+at::Tensor ScaledMask::apply_transposed(const at::Tensor& x) const {
+  check_input(*this, x);
+  return scale_rows(mask_->apply_transposed(scale_rows(x, row_scale_)), column_scale_);
+}
+
+std::vector<SparseEntries> ScaledMask::entries() const {
+  std::vector<SparseEntries> result = mask_->entries();
+  for (std::size_t k = 0; k < result.size(); ++k) {
+    const std::int64_t head = result.size() == 1 ? -1 : static_cast<std::int64_t>(k);
+    const SparsePattern& pattern = *result[k].pattern;
+    at::Tensor& values = result[k].values;
+    if (row_scale_.defined()) values = scale_entries(values, row_scale_, rows_of_entries(pattern), head);
+    values = scale_entries(values, column_scale_, pattern.col, head);
+  }
+  return result;
+}
+
+LowRankFactors ScaledMask::low_rank() const {
+  const LowRankFactors factors = mask_->low_rank();
+  const auto scaled = [](const at::Tensor& factor, const at::Tensor& scale) {
+    return scale.defined() ? factor * as_rows(scale).unsqueeze(-1) : factor;
+  };
+  return {scaled(factors.left, row_scale_), scaled(factors.right, column_scale_)};
+}
+
+at::Tensor ScaledMask::dense(at::ScalarType dtype) const {
+  at::Tensor matrix = scale_rows(mask_->dense(dtype), row_scale_);
+  if (column_scale_.defined()) matrix = matrix * as_rows(column_scale_).to(dtype).unsqueeze(1);
+  return matrix.expand({num_heads_, num_nodes(), num_nodes()});
+}
+
+MaskCost ScaledMask::cost() const {
+  MaskCost cost = mask_->cost();
+  const double n = static_cast<double>(num_nodes());
+  cost.multiply_adds_per_column += 2 * n;
+  cost.bytes_per_column += 4 * 4 * n;
+  return cost;
+}
+
+}  // namespace topomask

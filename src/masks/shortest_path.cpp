@@ -1,0 +1,92 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/check.h"
+#include "graph/tensors.h"
+#include "masks/arguments.h"
+#include "masks/cpu/distances.h"
+#include "topomask/masks.h"
+
+namespace topomask {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kMaxTable = 256;  // distances and "farther" are kept in one byte
+
+// [H, size] at [N, N] keys -> [H, N, N], without the N^2 wide indices a gather would need.
+class LookUp : public torch::autograd::Function<LookUp> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& table, const at::Tensor& keys) {
+    context->save_for_backward({keys});
+    context->saved_data["size"] = table.size(1);
+    const at::Tensor values = table.contiguous();
+    const std::int64_t heads = values.size(0), size = values.size(1), n = keys.size(0);
+    at::Tensor out = at::empty({heads, n, n}, values.options());
+    const auto* key = keys.const_data_ptr<std::uint8_t>();
+    if (values.scalar_type() == at::kDouble) {
+      look_up(key, n * n, values.const_data_ptr<double>(), heads, size, out.data_ptr<double>());
+    } else {
+      look_up(key, n * n, values.const_data_ptr<float>(), heads, size, out.data_ptr<float>());
+    }
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
+    const at::Tensor keys = context->get_saved_variables()[0];
+    const std::int64_t size = context->saved_data["size"].toInt(), n = keys.size(0);
+    const at::Tensor g = grad_outputs[0].contiguous();
+    at::Tensor grad = at::empty({g.size(0), size}, g.options());
+    const auto* key = keys.const_data_ptr<std::uint8_t>();
+    if (g.scalar_type() == at::kDouble) {
+      look_up_backward(key, n * n, g.const_data_ptr<double>(), g.size(0), size, grad.data_ptr<double>());
+    } else {
+      look_up_backward(key, n * n, g.const_data_ptr<float>(), g.size(0), size, grad.data_ptr<float>());
+    }
+    return {grad, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+ShortestPathMask::ShortestPathMask(const Graph& graph, at::Tensor table, std::int64_t max_bytes)
+    : table_(std::move(table)) {
+  check_parameter("ShortestPathMask", "table", table_, {-1, -1}, "[H, max_distance + 2]");
+  check(table_.size(1) >= 2 && table_.size(1) <= kMaxTable,
+        "ShortestPathMask: table must be [H, max_distance + 2] with max_distance from 0 to {}, got {}",
+        kMaxTable - 2, describe(table_));
+  const std::int64_t n = graph.num_nodes();
+  check(n == 0 || n <= max_bytes / n,
+        "ShortestPathMask: the distances of {} nodes need {} bytes, but max_bytes is {}; choose a smaller "
+        "graph or "
+        "a mask that is not dense",
+        n, static_cast<double>(n) * static_cast<double>(n), max_bytes);
+  distance_ = at::empty({n, n}, at::kByte);
+  all_pairs_distances(graph.view(), static_cast<int>(table_.size(1)) - 2, distance_.data_ptr<std::uint8_t>());
+}
+
+at::Tensor ShortestPathMask::dense(at::ScalarType dtype) const {
+  check(dtype == at::kFloat || dtype == at::kDouble, "mask '{}': dense expects float32 or float64, got {}",
+        name(), c10::toString(dtype));
+  return LookUp::apply(table_.to(dtype), distance_);
+}
+
+at::Tensor ShortestPathMask::apply(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return at::matmul(dense(x.scalar_type()), x);
+}
+
+at::Tensor ShortestPathMask::apply_transposed(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return at::matmul(dense(x.scalar_type()).transpose(-2, -1), x);
+}
+
+MaskCost ShortestPathMask::cost() const {
+  const double n = static_cast<double>(num_nodes());
+  return {n * n, 4 * n * n};
+}
+
+}  // namespace topomask

@@ -1,0 +1,79 @@
+// Masks that are given by their nonzero entries: neighbours within some hops, and any sparse matrix.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "graph/tensors.h"
+#include "masks/arguments.h"
+#include "masks/cpu/distances.h"
+#include "masks/sparse_ops.h"
+#include "topomask/masks.h"
+
+namespace topomask {
+
+namespace {
+
+MaskCost sparse_cost(const SparsePattern& pattern) {
+  const double nnz = static_cast<double>(pattern.nnz());
+  return {nnz, 4 * (nnz + static_cast<double>(pattern.num_nodes()))};
+}
+
+template <class T>
+at::Tensor tensor_from(const std::vector<T>& values, at::ScalarType dtype) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, dtype);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<T>());
+  return tensor;
+}
+
+}  // namespace
+
+NeighbourMask::NeighbourMask(const Graph& graph, int hops, bool include_self) {
+  check(hops >= 0, "NeighbourMask: hops must be at least 0, got {}", hops);
+  const CsrArrays rows = neighbourhoods(graph.view(), hops, include_self);
+  pattern_ = std::make_shared<const SparsePattern>(
+      SparsePattern::from_rows(tensor_from(rows.row_ptr, at::kLong), tensor_from(rows.col, at::kInt)));
+  ones_ = at::ones({1, pattern_->nnz()}, at::kFloat);
+}
+
+at::Tensor NeighbourMask::apply(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, false);
+}
+
+at::Tensor NeighbourMask::apply_transposed(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, true);
+}
+
+std::vector<SparseEntries> NeighbourMask::entries() const {
+  return {{pattern_, ones_}};
+}
+
+MaskCost NeighbourMask::cost() const {
+  return sparse_cost(*pattern_);
+}
+
+SparseMask::SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor values)
+    : pattern_(std::move(pattern)), values_(std::move(values)) {
+  check(pattern_ != nullptr, "SparseMask: pattern must be given, got a null pointer");
+  const std::string shape = fmt::format("[H, {}], as many as the pattern has entries", pattern_->nnz());
+  check_parameter("SparseMask", "values", values_, {-1, pattern_->nnz()}, shape.c_str());
+}
+
+at::Tensor SparseMask::apply(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, false);
+}
+
+at::Tensor SparseMask::apply_transposed(const at::Tensor& x) const {
+  check_cpu_input(*this, x);
+  return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, true);
+}
+
+MaskCost SparseMask::cost() const {
+  return sparse_cost(*pattern_);
+}
+
+}  // namespace topomask

@@ -1,0 +1,139 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/conv1d.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/sin.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "core/random.h"
+#include "graph/tensors.h"
+#include "masks/arguments.h"
+#include "topomask/masks.h"
+
+namespace topomask {
+
+namespace {
+
+constexpr std::uint32_t kSpePurpose = 0x73706500;
+constexpr std::int64_t kMaxNoise = std::int64_t{1} << 33;  // numbers
+
+// Standard normal numbers of the stream of this head, two at a time (Box & Muller). log1p(-u) is finite: u
+// < 1.
+void fill_normal(std::uint64_t seed, double* values, std::int64_t count) {
+  RandomStream random(seed, kSpePurpose);
+  for (std::int64_t k = 0; k < count; k += 2) {
+    const double radius = std::sqrt(-2 * std::log1p(-random.next_double()));
+    const double angle = 2 * std::numbers::pi * random.next_double();
+    values[k] = radius * std::cos(angle);
+    if (k + 1 < count) values[k + 1] = radius * std::sin(angle);
+  }
+}
+
+// The sinusoids [H, N, 2K] of cos and sin of 2 pi f n + phase, each scaled by its gain. Angles are in double,
+// for n may be large.
+at::Tensor sinusoids(std::int64_t num_nodes, const at::Tensor& frequencies, const at::Tensor& gains,
+                     const at::Tensor& phases) {
+  const at::Tensor position =
+      at::arange(num_nodes, frequencies.options().dtype(at::kDouble)).view({1, -1, 1});
+  at::Tensor angle = frequencies.to(at::kDouble).unsqueeze(1) * position * (2 * std::numbers::pi);
+  if (phases.defined()) angle = angle + phases.to(at::kDouble).unsqueeze(1);
+  const at::Tensor gain = gains.to(at::kDouble).unsqueeze(1);
+  return at::cat({at::cos(angle) * gain, at::sin(angle) * gain}, -1);
+}
+
+// sum_p filter_p noise_{n - p}: [H, P], [H, N + P - 1, R] -> [H, N, R].
+at::Tensor filtered(const at::Tensor& filter, const at::Tensor& noise) {
+  const at::Tensor weight = filter.to(at::kDouble).flip(1).unsqueeze(1);
+  return at::conv1d(noise.permute({2, 0, 1}), weight, {}, 1, at::IntArrayRef{0}, 1, filter.size(0))
+      .permute({1, 2, 0});
+}
+
+}  // namespace
+
+SpeMask::SpeMask(std::int64_t num_nodes, std::vector<at::Tensor> parameters, std::int64_t noise_rows,
+                 std::int64_t realisations, std::uint64_t seed)
+    : num_nodes_(num_nodes), parameters_(std::move(parameters)) {
+  const std::int64_t heads = parameters_.front().size(0);
+  check(realisations >= 1, "SpeMask: realisations must be at least 1, got {}", realisations);
+  check(noise_rows <= kMaxNoise / heads / realisations,
+        "SpeMask: {} heads, {} rows and {} realisations need more than 2^33 random numbers; take fewer "
+        "realisations",
+        heads, noise_rows, realisations);
+  noise_ = at::empty({heads, noise_rows, realisations}, at::kDouble);
+  double* noise = noise_.data_ptr<double>();
+  parallel_for(heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t head = begin; head < end; ++head)
+      fill_normal(derive_seed(seed, head), noise + head * noise_rows * realisations,
+                  noise_rows * realisations);
+  });
+  noise_ = noise_.to(parameters_.front().device());
+}
+
+std::shared_ptr<const SpeMask> SpeMask::sine(std::int64_t num_nodes, at::Tensor frequencies, at::Tensor gains,
+                                             at::Tensor phases, std::int64_t realisations,
+                                             std::uint64_t seed) {
+  checked_num_nodes("SpeMask", num_nodes);
+  check_parameter("SpeMask", "frequencies", frequencies, {-1, -1}, "[H, K]");
+  const std::string shape = fmt::format("[{}], as frequencies", fmt::join(frequencies.sizes(), ", "));
+  check_parameter("SpeMask", "gains", gains, frequencies.sizes(), shape.c_str());
+  check_parameter("SpeMask", "phases", phases, frequencies.sizes(), shape.c_str());
+  const std::int64_t rows = 2 * frequencies.size(1);
+  return std::shared_ptr<const SpeMask>(new SpeMask(
+      num_nodes, {std::move(frequencies), std::move(gains), std::move(phases)}, rows, realisations, seed));
+}
+
+std::shared_ptr<const SpeMask> SpeMask::convolutional(std::int64_t num_nodes, at::Tensor query_filter,
+                                                      at::Tensor key_filter, std::int64_t realisations,
+                                                      std::uint64_t seed) {
+  checked_num_nodes("SpeMask", num_nodes);
+  check_parameter("SpeMask", "query_filter", query_filter, {-1, -1}, "[H, P]");
+  check(query_filter.size(1) >= 1, "SpeMask: query_filter must be [H, P] with P at least 1, got {}",
+        describe(query_filter));
+  const std::string shape = fmt::format("[{}], as query_filter", fmt::join(query_filter.sizes(), ", "));
+  check_parameter("SpeMask", "key_filter", key_filter, query_filter.sizes(), shape.c_str());
+  const std::int64_t rows = num_nodes + query_filter.size(1) - 1;
+  return std::shared_ptr<const SpeMask>(
+      new SpeMask(num_nodes, {std::move(query_filter), std::move(key_filter)}, rows, realisations, seed));
+}
+
+LowRankFactors SpeMask::low_rank() const {
+  const double scale = 1 / std::sqrt(static_cast<double>(noise_.size(2)));
+  LowRankFactors factors;
+  if (is_sine()) {
+    // Only the queries carry the phases; both sides meet the same noise.
+    const at::Tensor noise = noise_ * scale;
+    factors.left = at::matmul(sinusoids(num_nodes_, parameters_[0], parameters_[1], parameters_[2]), noise);
+    factors.right = at::matmul(sinusoids(num_nodes_, parameters_[0], parameters_[1], at::Tensor()), noise);
+  } else {
+    factors.left = filtered(parameters_[0], noise_) * scale;
+    factors.right = filtered(parameters_[1], noise_) * scale;
+  }
+  const at::ScalarType dtype = parameters_.front().scalar_type();
+  return {factors.left.to(dtype), factors.right.to(dtype)};
+}
+
+at::Tensor SpeMask::apply(const at::Tensor& x) const {
+  check_input(*this, x);
+  const LowRankFactors factors = low_rank();
+  return apply_factors(factors.left, factors.right, x);
+}
+
+at::Tensor SpeMask::apply_transposed(const at::Tensor& x) const {
+  check_input(*this, x);
+  const LowRankFactors factors = low_rank();
+  return apply_factors(factors.right, factors.left, x);
+}
+
+MaskCost SpeMask::cost() const {
+  const double entries = static_cast<double>(num_nodes_) * static_cast<double>(noise_.size(2));
+  return {2 * entries, 4 * 2 * (entries + static_cast<double>(num_nodes_))};
+}
+
+}  // namespace topomask

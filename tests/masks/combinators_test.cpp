@@ -1,0 +1,184 @@
+// Sums, scalings, global tokens and block-diagonal batches of masks of every kind.
+#include "dense_oracles.h"
+#include "gradcheck.h"
+#include "topomask/graph_builders.h"
+#include "topomask/masks.h"
+
+namespace topomask::oracle {
+namespace {
+
+// Two heads, sparse.
+MaskPtr sparse(int salt = 0) {
+  auto pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(
+      at::tensor({0, 2, 2, 5, 6}, at::kLong), at::tensor({0, 3, 0, 1, 2, 1}, at::kInt)));
+  return std::make_shared<SparseMask>(pattern, parameter({2, 6}, salt));
+}
+// One head, sparse, overlapping with the other one.
+MaskPtr neighbours() {
+  return std::make_shared<NeighbourMask>(path_graph(4));
+}
+MaskPtr factors() {
+  return std::make_shared<LearnedFeaturesMask>(parameter({2, 4, 3}, 5));
+}
+MaskPtr causal() {
+  return std::make_shared<CausalMask>(4);
+}
+
+// A sparse mask with a pattern of its own for every head, as walks of their own give each head.
+class PatternPerHead final : public Mask {
+ public:
+  PatternPerHead() {
+    for (const int h : {0, 1}) {
+      patterns_.push_back(std::make_shared<const SparsePattern>(SparsePattern::from_rows(
+          at::tensor({0, 1, 2, 2, 3}, at::kLong), at::tensor({h, 2, h + 1}, at::kInt))));
+    }
+  }
+  std::string name() const override { return "pattern-per-head"; }
+  std::int64_t num_nodes() const override { return 4; }
+  std::int64_t num_heads() const override { return 2; }
+  std::vector<at::Tensor> parameters() const override { return {values_}; }
+  at::Tensor apply(const at::Tensor& x) const override { return at::matmul(Mask::dense(x.scalar_type()), x); }
+  at::Tensor apply_transposed(const at::Tensor& x) const override {
+    return at::matmul(Mask::dense(x.scalar_type()).transpose(1, 2), x);
+  }
+  bool has_entries() const override { return true; }
+  bool entries_per_head() const override { return true; }
+  std::int64_t num_entries_total() const override { return 6; }
+  std::vector<SparseEntries> entries() const override {
+    return {{patterns_[0], values_.narrow(0, 0, 1)}, {patterns_[1], values_.narrow(0, 1, 1)}};
+  }
+  MaskCost cost() const override { return {}; }
+
+ private:
+  std::vector<std::shared_ptr<const SparsePattern>> patterns_;
+  at::Tensor values_ = parameter({2, 3}, 6);
+};
+
+at::Tensor dense_of(const MaskPtr& mask) {
+  return mask->dense(at::kDouble).detach();
+}
+
+TEST(SumMask, MatchesTheDenseMatrix) {
+  const auto check_sum = [](const std::vector<MaskPtr>& masks) {
+    at::Tensor oracle = at::zeros({1, 4, 4}, at::kDouble);
+    for (const MaskPtr& mask : masks) oracle = oracle + dense_of(mask);
+    const SumMask sum(masks);
+    expect_matches(sum, oracle);
+    check_gradients(sum);
+  };
+  check_sum({sparse()});
+  check_sum({sparse(), neighbours()});
+  check_sum({sparse(), sparse(1), std::make_shared<PatternPerHead>(), neighbours()});
+  check_sum({factors(), std::make_shared<NoMask>(4)});
+  check_sum({causal(), sparse(), factors()});
+  check_sum({causal(), std::make_shared<NoMask>(4)});
+}
+
+TEST(SumMask, EntriesFollowTheParameters) {
+  const at::Tensor values = at::ones({1, 3}, at::kDouble);
+  auto pattern = std::make_shared<const SparsePattern>(
+      SparsePattern::from_rows(at::tensor({0, 1, 3}, at::kLong), at::tensor({0, 0, 1}, at::kInt)));
+  const auto part = std::make_shared<SparseMask>(pattern, values);
+  const SumMask twice({part, part});
+  EXPECT_EQ(twice.num_entries_total(), 6);  // an upper bound before the patterns are merged
+  EXPECT_EQ(twice.entries()[0].values.sum().item<double>(), 6);
+  EXPECT_EQ(twice.num_entries_total(), 3);
+  values.fill_(5);
+  EXPECT_EQ(twice.entries()[0].values.sum().item<double>(), 30);
+  EXPECT_EQ(twice.entries()[0].pattern, twice.entries()[0].pattern);
+  EXPECT_EQ(twice.parameters().size(), 1u);
+}
+
+TEST(ScaledMask, MatchesTheDenseMatrix) {
+  for (const MaskPtr& mask :
+       {sparse(), neighbours(), factors(), causal(), MaskPtr(std::make_shared<PatternPerHead>())}) {
+    const at::Tensor one = parameter({4}, 1), heads = parameter({2, 4}, 2);
+    for (const auto& [row, column] :
+         {std::pair{one, heads}, {heads, one}, {heads, at::Tensor()}, {at::Tensor(), one}}) {
+      const auto as_matrix = [](const at::Tensor& scale) {
+        if (!scale.defined()) return at::eye(4, at::kDouble).unsqueeze(0);
+        return at::diag_embed(scale.detach().view({-1, 4}));
+      };
+      at::Tensor oracle = at::matmul(at::matmul(as_matrix(row), dense_of(mask)), as_matrix(column));
+      const ScaledMask scaled(mask, row, column);
+      expect_matches(scaled, oracle.expand({scaled.num_heads(), 4, 4}));
+      check_gradients(scaled);
+    }
+  }
+  expect_error([] { ScaledMask(causal(), test_values({5}), at::Tensor()); },
+               {"row_scale", "[4] or [H, 4]", "[5]"});
+  expect_error(
+      [] {
+        ScaledMask(causal(), at::Tensor(), test_values({2, 2, 4}));
+      },
+      {"column_scale", "[2, 2, 4]"});
+  expect_error([] { ScaledMask(sparse(), test_values({3, 4}), at::Tensor()); }, {"heads", "2, 3 and 1"});
+  expect_error([] { ScaledMask(nullptr, test_values({3}), at::Tensor()); }, {"mask must be given"});
+}
+
+TEST(GlobalTokensMask, MatchesTheDenseMatrix) {
+  for (const MaskPtr& mask :
+       {sparse(), neighbours(), factors(), causal(), MaskPtr(std::make_shared<PatternPerHead>())}) {
+    for (const std::int64_t global : {0, 1, 3}) {
+      const at::Tensor base = dense_of(mask);
+      const at::Tensor oracle =
+          matrix_of(mask->num_heads(), 4 + global, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
+            return i < global || j < global ? 1.0 : base[h][i - global][j - global].item<double>();
+          });
+      const GlobalTokensMask with_global(mask, global);
+      expect_matches(with_global, oracle);
+      check_gradients(with_global);
+    }
+  }
+  expect_error([] { GlobalTokensMask(causal(), -1); }, {"num_global", "at least 0", "-1"});
+  expect_error([] { GlobalTokensMask(nullptr, 1); }, {"mask must be given"});
+}
+
+TEST(BlockDiagonalMask, MatchesTheDenseMatrix) {
+  const auto check_blocks = [](const std::vector<MaskPtr>& masks, const std::vector<std::int64_t>& ptr) {
+    const BlockDiagonalMask blocks(masks);
+    EXPECT_EQ(blocks.ptr(), ptr);
+    at::Tensor oracle = at::zeros({blocks.num_heads(), ptr.back(), ptr.back()}, at::kDouble);
+    for (std::size_t b = 0; b < masks.size(); ++b) {
+      const std::int64_t rows = ptr[b + 1] - ptr[b];
+      oracle.narrow(1, ptr[b], rows).narrow(2, ptr[b], rows).copy_(dense_of(masks[b]));
+    }
+    expect_matches(blocks, oracle);
+    check_gradients(blocks);
+  };
+  const MaskPtr single = std::make_shared<NeighbourMask>(path_graph(1));
+  check_blocks({sparse(), single, neighbours()}, {0, 4, 5, 9});
+  check_blocks({causal(), factors(), single}, {0, 4, 8, 9});
+  check_blocks({std::make_shared<PatternPerHead>(), sparse()}, {0, 4, 8});
+  check_blocks({causal()}, {0, 4});
+}
+
+TEST(Combinators, Nest) {
+  const MaskPtr sum = std::make_shared<SumMask>(std::vector<MaskPtr>{sparse(), neighbours()});
+  const MaskPtr scaled = std::make_shared<ScaledMask>(sum, parameter({4}, 3), at::Tensor());
+  const MaskPtr global = std::make_shared<GlobalTokensMask>(scaled, 1);
+  const BlockDiagonalMask batch({global, neighbours()});
+  at::Tensor oracle = at::zeros({2, 9, 9}, at::kDouble);
+  oracle.narrow(1, 0, 1).narrow(2, 0, 5).fill_(1);
+  oracle.narrow(1, 0, 5).narrow(2, 0, 1).fill_(1);
+  const MaskPtr first = sparse();
+  const at::Tensor inner = dense_of(first) + dense_of(neighbours());
+  oracle.narrow(1, 1, 4).narrow(2, 1, 4).copy_(inner * test_values({4}, 3).view({1, 4, 1}));
+  oracle.narrow(1, 5, 4).narrow(2, 5, 4).copy_(dense_of(neighbours()));
+  expect_matches(batch, oracle);
+  check_gradients(batch);
+  EXPECT_EQ(batch.name(), "block-diagonal(2 x global-tokens(scaled(sum(sparse, neighbours)), 1))");
+}
+
+TEST(Combinators, CheckTheirParts) {
+  expect_error([] { SumMask({}); }, {"SumMask", "at least one"});
+  expect_error([] { SumMask({causal(), nullptr}); }, {"masks[1]", "null"});
+  expect_error([] { SumMask({causal(), std::make_shared<NoMask>(5)}); }, {"4 nodes", "'none' has 5"});
+  const auto three = std::make_shared<LearnedFeaturesMask>(test_values({3, 4, 1}));
+  expect_error([&] { SumMask({sparse(), three}); }, {"1 head or 2 heads", "'learned-features' has 3"});
+  expect_error([&] { BlockDiagonalMask({sparse(), three}); }, {"BlockDiagonalMask", "has 3"});
+  expect_error([&] { BlockDiagonalMask({}); }, {"BlockDiagonalMask", "at least one"});
+}
+
+}  // namespace
+}  // namespace topomask::oracle
