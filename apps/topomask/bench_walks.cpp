@@ -1,81 +1,179 @@
-#include "bench_walks.h"
+// `topomask bench walks`: random walks, with the peer measured in the same process and in turns.
+#include <ATen/ops/ge.h>
+#include <fmt/format.h>
 
-#include <ATen/ops/empty.h>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
 
-#include <algorithm>
-
+#include "commands.h"
+#include "core/check.h"
 #include "core/parallel.h"
-#include "core/random.h"
+#include "machine.h"
+#include "options.h"
+#include "progress.h"
+#include "table.h"
+#include "topomask/features.h"
+#include "walker_loop.h"
 
 namespace topomask::cli {
 namespace {
 
-constexpr std::int64_t kGrain = 2048;  // walkers a thread takes at least
+constexpr double kFeaturePHalt = 0.5;
 
-// Uniform floats in [0, 1), in parallel: four of them per Philox block.
-std::vector<float> draw_uniforms(std::int64_t count, std::uint64_t seed, std::uint32_t purpose) {
-  std::vector<float> uniform(static_cast<std::size_t>(count));
-  const std::int64_t blocks = (count + 3) / 4;
-  parallel_for(blocks, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const RandomBlock words =
-          philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, purpose},
-                 static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-      const std::int64_t last = std::min<std::int64_t>(4, count - 4 * block);
-      for (std::int64_t i = 0; i < last; ++i) {
-        uniform[static_cast<std::size_t>(4 * block + i)] =
-            static_cast<float>(words[static_cast<std::size_t>(i)] >> 8) * 0x1p-24f;
-      }
-    }
-  });
-  return uniform;
+struct BenchWalksCommand {
+  RunOptions run;
+  GraphOptions graph;
+  std::int64_t num_walks = 16;
+  int hops = 8;
+  std::optional<double> p_halt;
+  int repeats = 7;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Results {
+  std::int64_t topomask_steps = 0, loop_steps = 0;
+  std::vector<double> topomask, loop, drawing, features;  // seconds; `drawing` is a part of `loop`
+
+  // The loop with its uniforms drawn beforehand.
+  Timing loop_alone() const {
+    std::vector<double> seconds = loop;
+    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] -= drawing[i];
+    return summarise_times(seconds);
+  }
+};
+
+nlohmann::ordered_json result_json(const char* name, const Timing& timing, std::int64_t steps) {
+  return {{"name", name},
+          {"seconds_median", timing.median},
+          {"seconds_spread", timing.spread},
+          {"steps", steps},
+          {"steps_per_second", static_cast<double>(steps) / timing.median}};
+}
+
+void print_result(const BenchWalksCommand& command, const Graph& graph, const Results& results) {
+  const Timing ours = summarise_times(results.topomask), loop = summarise_times(results.loop),
+               drawing = summarise_times(results.drawing), alone = results.loop_alone(),
+               features = summarise_times(results.features);
+  const double ratio = loop.median / ours.median, ratio_alone = alone.median / ours.median;
+  if (command.run.json) {
+    nlohmann::ordered_json loop_row = result_json("per-walker loop", loop, results.loop_steps);
+    loop_row["seconds_drawing"] = drawing.median;
+    nlohmann::ordered_json json = {
+        {"results", {result_json("topomask", ours, results.topomask_steps), std::move(loop_row)}}};
+    json["ratio"] = ratio;
+    json["ratio_without_drawing"] = ratio_alone;
+    json["features"] = {{"walks", command.num_walks},
+                        {"p_halt", kFeaturePHalt},
+                        {"max_hops", kDefaultMaxHops},
+                        {"seconds_median", features.median},
+                        {"seconds_spread", features.spread}};
+    json["setting"] = {{"graph", command.graph.spec},
+                       {"nodes", graph.num_nodes()},
+                       {"entries", graph.num_entries()},
+                       {"walks", command.num_walks},
+                       {"hops", command.hops},
+                       {"p_halt", command.p_halt ? nlohmann::ordered_json(*command.p_halt) : nullptr},
+                       {"repeats", command.repeats},
+                       {"spread", "largest - smallest"}};
+    json["machine"] = {{"version", TOPOMASK_VERSION}, {"threads", num_threads()}, {"cpu", cpu_model()}};
+    fmt::print("{}\n", json.dump());
+  } else if (!command.run.quiet) {
+    Table table({"walks", "median", "spread", "steps"});
+    const auto add = [&](const char* name, const Timing& timing, std::int64_t steps) {
+      table.add_row({name, format_seconds(timing.median), format_seconds(timing.spread),
+                     format_rate(static_cast<double>(steps) / timing.median)});
+    };
+    add("topomask", ours, results.topomask_steps);
+    add("per-walker loop", loop, results.loop_steps);
+    add("- without drawing", alone, results.loop_steps);
+    table.print();
+    fmt::print("ratio {:.2f}, {:.2f} without drawing; coalesced features (p_halt {}) in {}\n", ratio,
+               ratio_alone, kFeaturePHalt, format_seconds(features.median));
+    fmt::print("{}: {} nodes, {} walks of {} hops, {} repeats, {} thread(s), {}, topomask {}\n",
+               command.graph.spec, format_count(static_cast<double>(graph.num_nodes())), command.num_walks,
+               command.hops, command.repeats, num_threads(), cpu_model(), TOPOMASK_VERSION);
+  }
+}
+
+WalkOptions walk_options(const BenchWalksCommand& command) {
+  WalkOptions options;
+  options.num_walks = command.num_walks;
+  options.max_hops = command.hops;
+  options.length = command.p_halt ? LengthLaw::geometric : LengthLaw::fixed;
+  options.p_halt = command.p_halt.value_or(options.p_halt);
+  options.seed = command.run.seed;
+  check_walk_options(options);
+  return options;
+}
+
+void run_bench_walks(const BenchWalksCommand& command) {
+  set_num_threads(command.run.threads.value_or(1));
+  check(command.repeats >= 1, "--repeats: expected at least 1, got {}", command.repeats);
+  const WalkOptions options = walk_options(command);
+  const Graph graph = command.graph.load_raw();
+  const WalkerLoop loop(graph, command.num_walks, command.hops, command.p_halt, command.run.seed);
+
+  Results results;
+  // The first runs are not timed: they count the steps really taken, and warm the caches.
+  const auto count_steps = [&](const at::Tensor& walks) {
+    return walks.ge(0).sum().item<std::int64_t>() - graph.num_nodes() * command.num_walks;
+  };
+  results.topomask_steps = count_steps(sample_walks(graph, options));
+  results.loop_steps = count_steps(loop.walk(loop.draw()));
+  Progress progress("repeats", command.run.quiet);
+  for (int repeat = 0; repeat < command.repeats; ++repeat) {
+    // In turns, so that a change of the machine's pace meets both.
+    auto start = Clock::now();
+    sample_walks(graph, options);
+    results.topomask.push_back(seconds_since(start));
+    start = Clock::now();
+    const WalkerLoop::Uniforms uniforms = loop.draw();
+    results.drawing.push_back(seconds_since(start));
+    loop.walk(uniforms);
+    results.loop.push_back(seconds_since(start));
+    progress.update(repeat + 1, 2 * command.repeats);
+  }
+
+  WalkOptions feature_options = options;
+  feature_options.length = LengthLaw::geometric;
+  feature_options.p_halt = kFeaturePHalt;
+  feature_options.max_hops = kDefaultMaxHops;
+  for (int repeat = 0; repeat < command.repeats; ++repeat) {
+    const auto start = Clock::now();
+    sample_walk_features(graph, feature_options);
+    results.features.push_back(seconds_since(start));
+    progress.update(command.repeats + repeat + 1, 2 * command.repeats);
+  }
+  erase_progress_line();
+  print_result(command, graph, results);
 }
 
 }  // namespace
 
-WalkerLoop::WalkerLoop(const Graph& graph, std::int64_t num_walks, int hops, std::optional<double> p_halt,
-                       std::uint64_t seed)
-    : num_walkers_(graph.num_nodes() * num_walks), hops_(hops) {
-  const CsrView rows = graph.view();
-  row_ptr_.assign(rows.row_ptr, rows.row_ptr + rows.num_nodes + 1);
-  col_.assign(rows.col, rows.col + rows.num_entries());
-  start_.resize(static_cast<std::size_t>(num_walkers_));
-  // All walkers of a node in a row: the order with the best locality for the loop.
-  for (std::int64_t walker = 0; walker < num_walkers_; ++walker) {
-    start_[static_cast<std::size_t>(walker)] = walker / num_walks;
-  }
-  step_uniform_ = draw_uniforms(num_walkers_ * hops, seed, 1);
-  if (p_halt) {
-    p_halt_ = static_cast<float>(*p_halt);
-    halt_uniform_ = draw_uniforms(num_walkers_ * hops, seed, 2);
-  }
-}
-
-at::Tensor WalkerLoop::run() const {
-  // The result is allocated within the run: so does the library that is being compared.
-  at::Tensor visited = at::empty({num_walkers_, hops_ + 1}, at::kLong);
-  std::int64_t* const out = visited.mutable_data_ptr<std::int64_t>();
-  const std::int64_t *const row_ptr = row_ptr_.data(), *const col = col_.data(), *const start = start_.data();
-  const float* const step = step_uniform_.data();
-  const float* const halt = halt_uniform_.empty() ? nullptr : halt_uniform_.data();
-  parallel_for(num_walkers_, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t walker = begin; walker < end; ++walker) {
-      std::int64_t* const walk = out + walker * (hops_ + 1);
-      std::int64_t node = start[walker];
-      walk[0] = node;
-      for (int hop = 0; hop < hops_; ++hop) {
-        const std::int64_t first = row_ptr[node], degree = row_ptr[node + 1] - first;
-        if (degree == 0 || (halt != nullptr && halt[walker * hops_ + hop] < p_halt_)) {
-          std::fill(walk + hop + 1, walk + hops_ + 1, -1);
-          break;
-        }
-        node =
-            col[first + static_cast<std::int64_t>(step[walker * hops_ + hop] * static_cast<float>(degree))];
-        walk[hop + 1] = node;
-      }
-    }
-  });
-  return visited;
+void add_bench_walks_command(CLI::App& bench) {
+  CLI::App* sub = bench.add_subcommand("walks", "Random walks against a plain per-walker loop");
+  const auto command = std::make_shared<BenchWalksCommand>();
+  add_graph_options(*sub, command->graph, "grid:181x181");
+  sub->add_option("--walks", command->num_walks, "Walks from every node")->capture_default_str();
+  sub->add_option("--hops", command->hops, "Hops of every walk")->capture_default_str();
+  sub->add_option("--p-halt", command->p_halt, "Halt with this probability at every node (default: never)");
+  sub->add_option("--repeats", command->repeats, "Timed runs of each")->capture_default_str();
+  add_run_options(*sub, command->run);
+  sub->footer(
+      "One thread unless --threads says otherwise. The loop draws its uniforms with torch::rand, has int64 "
+      "rows\n"
+      "and writes int64: what torch_cluster's random_walk does on the CPU. 'Without drawing' is its second "
+      "half.\n"
+      "Examples:\n"
+      "  topomask bench walks --graph grid:181x181\n"
+      "  topomask bench walks --graph regular:2000000,8 --walks 4 --repeats 3 --json");
+  sub->callback([command] { run_bench_walks(*command); });
 }
 
 }  // namespace topomask::cli

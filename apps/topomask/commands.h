@@ -9,7 +9,13 @@ void add_graph_command(CLI::App& app);
 void add_features_command(CLI::App& app);
 void add_kernel_error_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_attend_command(CLI::App& app);
+void add_flops_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_demo_command(CLI::App& app);
+
+// Under `bench`.
+void add_bench_walks_command(CLI::App& bench);
+void add_bench_attention_command(CLI::App& bench);
 
 }  // namespace topomask::cli

@@ -82,11 +82,14 @@ int run(int argc, char** argv) {
       "  topomask graph --graph karate\n"
       "  topomask kernel-error --graph grid:16x16 --walks 4,16,64 --coupling both\n"
       "  topomask features --graph roads.mtx --kernel diffusion:sigma2=1 --out phi.npz\n"
+      "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
       "  topomask COMMAND --help");
   add_graph_command(app);
   add_features_command(app);
   add_kernel_error_command(app);
   add_plan_command(app);
+  add_attend_command(app);
+  add_flops_command(app);
   add_bench_command(app);
   add_demo_command(app);
   try {

@@ -6,19 +6,13 @@
 #include <charconv>
 #include <string_view>
 
+#include "choices.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "core/suggest.h"
 #include "topomask/graph_io.h"
 
 namespace topomask::cli {
 namespace {
-
-template <class Value>
-struct Choice {
-  const char* name;
-  Value value;
-};
 
 constexpr Choice<Normalisation> kNormalisations[] = {{"none", Normalisation::none},
                                                      {"symmetric", Normalisation::symmetric},
@@ -40,47 +34,6 @@ constexpr Choice<Coupling> kCouplings[] = {{"independent", Coupling::independent
 constexpr Choice<Ensembles> kEnsembles[] = {{"shared", Ensembles::shared},
                                             {"independent", Ensembles::independent},
                                             {"asymmetric", Ensembles::asymmetric}};
-
-template <class Value, std::size_t count>
-std::vector<std::string> names_of(const Choice<Value> (&choices)[count]) {
-  std::vector<std::string> names;
-  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
-  return names;
-}
-
-template <class Value, std::size_t count>
-std::string name_of(const Choice<Value> (&choices)[count], Value value) {
-  for (const Choice<Value>& choice : choices) {
-    if (choice.value == value) return choice.name;
-  }
-  return "";
-}
-
-// "'x' is unknown, did you mean 'y'?", or the whole list where nothing is near.
-[[noreturn]] void fail_unknown(const std::string& flag, const std::string& word,
-                               const std::vector<std::string>& names) {
-  const std::string suggestion = did_you_mean(word, names);
-  if (!suggestion.empty()) fail("{}: unknown value '{}'{}", flag, word, suggestion);
-  fail("{}: unknown value '{}', expected {}", flag, word, fmt::join(names, ", "));
-}
-
-template <class Value, std::size_t count>
-void add_choice(CLI::App& command, const std::string& group, const std::string& flag, Value& target,
-                const Choice<Value> (&choices)[count], const std::string& description) {
-  const auto choose = [&target, &choices, flag](const std::string& word) {
-    for (const Choice<Value>& choice : choices) {
-      if (word == choice.name) {
-        target = choice.value;
-        return;
-      }
-    }
-    fail_unknown(flag, word, names_of(choices));
-  };
-  command.add_option_function<std::string>(flag, choose, description)
-      ->type_name(fmt::format("{}", fmt::join(names_of(choices), "|")))
-      ->default_str(name_of(choices, target))
-      ->group(group);
-}
 
 template <class Number>
 std::vector<Number> parse_list(std::string_view list, const std::string& flag, const char* kind) {
@@ -176,9 +129,9 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
       ->capture_default_str()
       ->group(kWalkGroup);
   command
-      .add_option(
-          "--max-hops", flags.max_hops,
-          fmt::format("Longest walk (default {}, or the length of the survival function)", kDefaultMaxHops))
+      .add_option("--max-hops", flags.max_hops,
+                  fmt::format("Longest walk (default {}, or the length of the survival function)",
+                              flags.default_max_hops))
       ->group(kWalkGroup);
   command
       .add_option("--length", flags.length,
@@ -207,7 +160,7 @@ FeatureOptions WalkFlags::to_feature_options(std::int64_t num_walks, std::uint64
   walks.num_walks = num_walks;
   walks.seed = seed;
   walks.p_halt = p_halt;
-  walks.max_hops = max_hops.value_or(kDefaultMaxHops);
+  walks.max_hops = max_hops.value_or(default_max_hops);
   const std::size_t colon = length.find(':');
   const std::string law = length.substr(0, colon);
   if (law == "geometric" || law == "fixed") {

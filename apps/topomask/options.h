@@ -50,6 +50,7 @@ void add_kernel_option(CLI::App& command, std::string& kernel);
 struct WalkFlags {
   double p_halt = 0.5;
   std::optional<int> max_hops;
+  int default_max_hops = kDefaultMaxHops;
   std::string length = "geometric";
   FeatureOptions features;
 

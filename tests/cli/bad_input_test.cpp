@@ -1,5 +1,4 @@
 // Every mistake is one sentence on stderr, nothing on stdout, and exit status 2.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,20 +7,6 @@
 
 namespace topomask::testing {
 namespace {
-
-using ::testing::HasSubstr;
-
-void expect_rejected(const std::vector<std::string>& arguments, const std::string& message_part = "") {
-  const ProgramResult result = run_program(arguments);
-  const std::string command = ::testing::PrintToString(arguments);
-  EXPECT_EQ(result.status, 2) << command << result.err;
-  EXPECT_EQ(result.out, "") << command;
-  EXPECT_TRUE(result.err.starts_with("topomask: ")) << command << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << command << result.err;
-  EXPECT_TRUE(result.err.ends_with("\n")) << command;
-  EXPECT_GT(result.err.size(), 20u) << command << result.err;
-  EXPECT_THAT(result.err, HasSubstr(message_part)) << command;
-}
 
 struct BadFile {
   std::string name, content, message_part;

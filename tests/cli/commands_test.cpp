@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
+#include "archives.h"
 #include "run_program.h"
-#include "topomask/npy.h"
 
 namespace topomask::testing {
 namespace {
@@ -14,59 +13,10 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-json run_json(std::vector<std::string> arguments) {
-  arguments.emplace_back("--json");
-  const ProgramResult result = run_program(arguments);
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.err, "");
-  return result.json();
-}
-
-// A CSR archive as a dense matrix.
-struct DenseMatrix {
-  std::int64_t rows = 0, columns = 0;
-  std::vector<double> value;
-  double operator()(std::int64_t i, std::int64_t j) const {
-    return value[static_cast<std::size_t>(i * columns + j)];
-  }
-};
-
-template <class Element>
-std::vector<Element> elements(const NpyArray& array) {
-  std::vector<Element> result(array.bytes.size() / sizeof(Element));
-  std::memcpy(result.data(), array.bytes.data(), array.bytes.size());
-  return result;
-}
-
-std::vector<std::int64_t> integers(const NpyArray& array) {
-  if (array.dtype == "<i8") return elements<std::int64_t>(array);
-  const std::vector<std::int32_t> narrow = elements<std::int32_t>(array);
-  return {narrow.begin(), narrow.end()};
-}
-
-DenseMatrix read_csr(const std::string& path) {
-  const std::map<std::string, NpyArray> arrays = read_npz_arrays(read_whole_file(path), path);
-  const std::vector<std::int64_t> shape = integers(arrays.at("shape")),
-                                  indptr = integers(arrays.at("indptr")),
-                                  indices = integers(arrays.at("indices"));
-  EXPECT_EQ(arrays.at("data").dtype, "<f4");
-  const std::vector<float> data = elements<float>(arrays.at("data"));
-  DenseMatrix matrix{shape.at(0), shape.at(1),
-                     std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1]))};
-  for (std::int64_t row = 0; row < shape[0]; ++row) {
-    for (std::int64_t at = indptr[static_cast<std::size_t>(row)];
-         at < indptr[static_cast<std::size_t>(row) + 1]; ++at) {
-      const auto index = static_cast<std::size_t>(at);
-      matrix.value[static_cast<std::size_t>(row * shape[1] + indices[index])] +=
-          static_cast<double>(data[index]);
-    }
-  }
-  return matrix;
-}
-
 TEST(Help, EveryCommandExplainsItselfWithExamples) {
   const std::vector<std::vector<std::string>> commands = {
-      {}, {"graph"}, {"features"}, {"kernel-error"}, {"plan"}, {"bench"}, {"bench", "walks"}, {"demo"}};
+      {},        {"graph"}, {"features"},       {"kernel-error"},       {"plan"}, {"attend"},
+      {"flops"}, {"bench"}, {"bench", "walks"}, {"bench", "attention"}, {"demo"}};
   for (std::vector<std::string> arguments : commands) {
     arguments.emplace_back("--help");
     const ProgramResult result = run_program(arguments);
@@ -243,6 +193,8 @@ TEST(BenchCommand, MeasuresBothContestants) {
   const double ratio = bench["results"][1]["seconds_median"].get<double>() /
                        bench["results"][0]["seconds_median"].get<double>();
   EXPECT_NEAR(bench["ratio"].get<double>(), ratio, 1e-9);
+  EXPECT_GT(bench["results"][1]["seconds_drawing"].get<double>(), 0);
+  EXPECT_LT(bench["ratio_without_drawing"].get<double>(), ratio);
   EXPECT_EQ(bench["machine"]["threads"], 1);
   EXPECT_GT(bench["features"]["seconds_median"].get<double>(), 0);
 }
@@ -259,6 +211,7 @@ TEST(DemoCommand, WritesItsPictures) {
   const TemporaryDirectory scratch;
   const json demo = run_json({"demo", "--out", scratch.path("demo"), "--trials", "20", "--largest", "64"});
   EXPECT_EQ(demo["errors"].size(), 16u);
+  EXPECT_GT(demo["attention"]["rows"][0]["masked"]["seconds_median"].get<double>(), 0);
   for (const json& file : demo["files"]) {
     const std::string content = read_whole_file(file.get<std::string>());
     EXPECT_GT(content.size(), 1000u) << file;

@@ -1,10 +1,13 @@
 #include "run_program.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -31,6 +34,26 @@ ProgramResult run_program(const std::vector<std::string>& arguments) {
   waitpid(child, &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_whole_file(out),
           read_whole_file(err)};
+}
+
+nlohmann::json run_json(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const ProgramResult result = run_program(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return result.json();
+}
+
+void expect_rejected(const std::vector<std::string>& arguments, const std::string& message_part) {
+  const ProgramResult result = run_program(arguments);
+  const std::string command = ::testing::PrintToString(arguments);
+  EXPECT_EQ(result.status, 2) << command << result.err;
+  EXPECT_EQ(result.out, "") << command;
+  EXPECT_TRUE(result.err.starts_with("topomask: ")) << command << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << command << result.err;
+  EXPECT_TRUE(result.err.ends_with("\n")) << command;
+  EXPECT_GT(result.err.size(), 20u) << command << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr(message_part)) << command;
 }
 
 TemporaryDirectory::TemporaryDirectory() {

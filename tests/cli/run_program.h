@@ -16,6 +16,10 @@ struct ProgramResult {
 };
 
 ProgramResult run_program(const std::vector<std::string>& arguments);
+// With --json; expects success and nothing on stderr.
+nlohmann::json run_json(std::vector<std::string> arguments);
+// Expects exit status 2, nothing on stdout, and one sentence on stderr that contains `message_part`.
+void expect_rejected(const std::vector<std::string>& arguments, const std::string& message_part = "");
 
 // A directory that disappears with the object.
 class TemporaryDirectory {

@@ -1,0 +1,13 @@
+// Tensors from and to NumPy's .npy files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace topomask::cli {
+
+at::Tensor read_array(const std::string& path);  // float32 or float64
+void write_array(const std::string& path, const at::Tensor& array);
+
+}  // namespace topomask::cli
