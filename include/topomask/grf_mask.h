@@ -43,6 +43,8 @@ class GrfMask : public Mask {
   std::vector<SparseEntries> entries() const override;
   bool entries_per_head() const override;
   std::int64_t num_entries_total() const override;  // counted if the pattern is there already, else estimated
+  bool has_sparse_factors() const override;
+  std::vector<SparseFactors> sparse_factors() const override;
   MaskCost cost() const override;
 
  private:

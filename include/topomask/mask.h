@@ -41,6 +41,11 @@ struct LowRankFactors {
   at::Tensor left, right;  // [1 or heads, N, R]
 };
 
+// M = left right^T with sparse factors, as graph random features have them.
+struct SparseFactors {
+  SparseEntries left, right;
+};
+
 // Rough cost of applying the mask to one column, for the planner.
 struct MaskCost {
   double multiply_adds_per_column = 0;
@@ -73,6 +78,10 @@ class Mask {
     return low_rank().left.size(-1);
   }                                         // without computing the factors where it can
   virtual LowRankFactors low_rank() const;  // throws where has_low_rank() is false
+
+  // One element (all heads share the patterns) or one per head.
+  virtual bool has_sparse_factors() const { return false; }
+  virtual std::vector<SparseFactors> sparse_factors() const;  // throws where has_sparse_factors() is false
 
   // [num_heads(), N, N] in the given dtype, differentiable in the parameters. The default applies the mask to
   // the identity, or writes out the entries or factors.

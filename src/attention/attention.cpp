@@ -69,8 +69,13 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
   EngineInputs inputs;
   inputs.softmax = options.kind == AttentionKind::softmax;
-  inputs.q = inputs.softmax ? queries : options.feature_map(queries, true).contiguous();
-  inputs.k = inputs.softmax ? keys : options.feature_map(keys, false).contiguous();
+  // The fused pass computes ReLU features as it loads rows; everything else gets them as tensors.
+  inputs.fused_relu =
+      !inputs.softmax && plan.engine == Engine::mask && options.feature_map.kind == FeatureMapKind::relu;
+  inputs.epsilon = options.feature_map.epsilon;
+  const bool as_they_are = inputs.softmax || inputs.fused_relu;
+  inputs.q = as_they_are ? queries : options.feature_map(queries, true).contiguous();
+  inputs.k = as_they_are ? keys : options.feature_map(keys, false).contiguous();
   inputs.v = values;
   inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
   inputs.guard = options.normaliser_guard;

@@ -15,12 +15,18 @@ struct EngineInputs {
   bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
   double scale = 1;
   double guard = 0;
+  bool fused_relu = false;  // mask engine only: the features are max(x, 0) + epsilon
+  double epsilon = 0;
   std::int64_t max_workspace = 0;
 };
 
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);        // masks with entries
+
+// [features, d] float64, rows with the law of N(0, I_d), orthogonal to each other within every block of d
+// rows.
+at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed);
 
 // Masks of at most this rank are applied through their factors; beyond it, like any other operator.
 constexpr std::int64_t kMaxFactorRank = 8;

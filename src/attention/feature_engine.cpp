@@ -1,6 +1,8 @@
 // The paper's form, Phi_Q (Phi_K^T [V|1]): the mask is only ever applied to columns phi(k)_c * [V|1].
+#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
@@ -11,8 +13,10 @@
 
 #include <algorithm>
 
+#include "attention/cpu/feature_attention.h"
 #include "attention/engines.h"
 #include "core/flops.h"
+#include "masks/sparse_ops.h"
 
 namespace topomask {
 
@@ -34,20 +38,67 @@ at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor&
   const at::Tensor moved = mask.apply(columns).view({heads, n, batch, c, e});
   count_multiply_adds(moved.numel());
   count_other_flops(columns.numel());
-  return at::matmul(q.unsqueeze(-2), moved).squeeze(-2);
+  // Not a matrix product: N products of 1 x C by C x E would cost more in calls than in arithmetic.
+  return (q.unsqueeze(-1) * moved).sum(-2);
+}
+
+at::Tensor blocked_sums(const State& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+  at::Tensor sum = at::zeros_like(v1);
+  for (std::int64_t c = 0; c < q.size(3); c += state.block) {
+    const std::int64_t end = std::min(q.size(3), c + state.block);
+    sum.add_(contribution(*state.mask, q.slice(3, c, end), k.slice(3, c, end), v1));
+  }
+  return sum;
+}
+
+// All features at once through the fused kernel, for masks with sparse factors.
+at::Tensor fused_sums(const Mask& mask, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+  const std::int64_t heads = q.size(0), n = q.size(1), batch = q.size(2), d_v = v1.size(3) - 1;
+  const auto feature_major = [](const at::Tensor& x) {
+    return x.permute({0, 2, 3, 1}).contiguous();
+  };  // [H, B, C, N]
+  const at::Tensor queries = feature_major(q), keys = feature_major(k);
+  const at::Tensor values = v1.slice(3, 0, d_v).permute({0, 2, 1, 3}).contiguous();  // [H, B, N, d_v]
+  at::Tensor numerator = at::zeros({heads, batch, n, d_v}, q.options());
+  at::Tensor normaliser = at::zeros({heads, batch, n, 1}, q.options());
+  at::Tensor scratch = at::empty({n, d_v + 1}, q.options());
+  const std::vector<SparseFactors> factors = mask.sparse_factors();
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention", [&] {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const SparseFactors& own = factors[factors.size() == 1 ? 0 : static_cast<std::size_t>(h)];
+      const auto row_of = [&](const at::Tensor& all) {
+        return all.size(0) == 1 ? all[0].to(q.scalar_type()).contiguous()
+                                : all[h].to(q.scalar_type()).contiguous();
+      };
+      const at::Tensor left = row_of(own.left.values), right = row_of(own.right.values);
+      FeatureAttention<scalar_t> head;
+      head.query = rows_of(*own.left.pattern);
+      head.key_columns = transposed_rows_of(*own.right.pattern);
+      head.query_value = left.const_data_ptr<scalar_t>();
+      head.key_value = right.const_data_ptr<scalar_t>();
+      head.features = q.size(3);
+      head.value_columns = d_v;
+      for (std::int64_t b = 0; b < batch; ++b) {
+        const std::int64_t pair = h * batch + b;
+        head.q = queries.const_data_ptr<scalar_t>() + pair * head.features * n;
+        head.k = keys.const_data_ptr<scalar_t>() + pair * head.features * n;
+        head.v = values.const_data_ptr<scalar_t>() + pair * n * d_v;
+        feature_attention_forward(head, numerator.data_ptr<scalar_t>() + pair * n * d_v,
+                                  normaliser.data_ptr<scalar_t>() + pair * n, scratch.data_ptr<scalar_t>());
+      }
+    }
+  });
+  return at::cat({numerator, normaliser}, -1).permute({0, 2, 1, 3}).contiguous();
 }
 
 // Runs over blocks of features; the backward pass runs each block again with gradients switched on.
-class FeatureAttention : public torch::autograd::Function<FeatureAttention> {
+class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v1, at::TensorList parameters,
                             const c10::intrusive_ptr<State>& state) {
-    at::Tensor sum = at::zeros_like(v1);
-    for (std::int64_t c = 0; c < q.size(3); c += state->block) {
-      const std::int64_t end = std::min(q.size(3), c + state->block);
-      sum.add_(contribution(*state->mask, q.slice(3, c, end), k.slice(3, c, end), v1));
-    }
+    const at::Tensor sum = state->mask->has_sparse_factors() ? fused_sums(*state->mask, q, k, v1)
+                                                             : blocked_sums(*state, q, k, v1);
     variable_list saved = {q, k, v1};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     context->save_for_backward(saved);
@@ -122,11 +173,13 @@ at::Tensor attend_factors(const EngineInputs& inputs, const LowRankFactors& fact
 
 std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace) {
   const std::int64_t element = shape.dtype == at::kDouble ? 8 : 4;
-  // Columns, their image, what the mask makes in between, and the same again for gradients.
   const std::int64_t column_bytes =
-      6 * element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1);
-  return std::clamp<std::int64_t>(max_workspace / std::max<std::int64_t>(column_bytes, 1), 1,
-                                  std::max<std::int64_t>(shape.d, 1));
+      std::max<std::int64_t>(1, element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1));
+  // Columns, their image, what the mask makes in between, and the same again for gradients. Blocks that stay
+  // in the cache are faster than the largest that fit the memory: the mask gathers rows of them at random.
+  constexpr std::int64_t kCacheBytes = std::int64_t{16} << 20;
+  const std::int64_t most = std::min(max_workspace / (6 * column_bytes), kCacheBytes / column_bytes);
+  return std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(shape.d, 1));
 }
 
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
@@ -144,7 +197,7 @@ at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
   // Nodes first: the mask moves whole rows of columns.
   const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };
   const std::vector<at::Tensor> parameters = mask->parameters();
-  const at::Tensor sums = FeatureAttention::apply(
+  const at::Tensor sums = FeatureFunction::apply(
       by_node(inputs.q), by_node(inputs.k), by_node(with_ones(inputs.v)), at::TensorList(parameters), state);
   return divide(sums, inputs.guard).permute({2, 0, 1, 3});
 }

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "attention/engines.h"
 #include "core/check.h"
 #include "core/random.h"
 #include "topomask/attention.h"
@@ -31,8 +32,9 @@ at::Tensor gaussian_matrix(std::int64_t rows, std::int64_t columns, RandomStream
   return matrix;
 }
 
-// Rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
-at::Tensor orthogonal_projection(std::int64_t features, std::int64_t d, std::uint64_t seed) {
+}  // namespace
+
+at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed) {
   RandomStream stream(seed, kFavorStream);
   std::vector<at::Tensor> blocks;
   for (std::int64_t done = 0; done < features; done += d) {
@@ -46,12 +48,14 @@ at::Tensor orthogonal_projection(std::int64_t features, std::int64_t d, std::uin
   return at::cat(blocks);
 }
 
+namespace {
+
 // Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys, cancel in
 // the normalised attention, so the largest exponent is taken out of each.
 at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query) {
   const std::int64_t d = x.size(-1);
   const at::Tensor scaled = x * std::pow(static_cast<double>(d), -0.25);
-  const at::Tensor projection = orthogonal_projection(features, d, seed).to(x.scalar_type());
+  const at::Tensor projection = favor_projection(features, d, seed).to(x.scalar_type());
   const at::Tensor exponent = at::matmul(scaled, projection.t()) - scaled.square().sum(-1, true) / 2;
   const at::Tensor largest = is_query ? exponent.amax(-1, true) : exponent.amax({-2, -1}, true);
   return (exponent - largest.detach()).exp() / std::sqrt(static_cast<double>(features));

@@ -17,8 +17,8 @@ namespace {
 
 struct State : torch::CustomClassHolder {
   std::shared_ptr<const SparsePattern> pattern;
-  bool softmax = false;
-  double scale = 1, guard = 0;
+  bool softmax = false, relu = false;
+  double scale = 1, guard = 0, epsilon = 0;
 };
 
 // One (batch entry, head) of the tensors involved.
@@ -35,6 +35,8 @@ RowAttention<T> head_of(const State& state, const at::Tensor& q, const at::Tenso
   head.q = q.const_data_ptr<T>() + index * n * m;
   head.k = k.const_data_ptr<T>() + index * n * m;
   head.v = v.const_data_ptr<T>() + index * n * d_v;
+  head.relu = state.relu;
+  head.epsilon = static_cast<T>(state.epsilon);
   head.softmax = state.softmax;
   head.scale = static_cast<T>(state.scale);
   head.guard = static_cast<T>(state.guard);
@@ -50,14 +52,20 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
     at::Tensor out = at::empty(v.sizes(), v.options());
     at::Tensor inverse = at::empty({pairs, n}, v.options());
     at::Tensor row_max = at::empty({state->softmax ? pairs : 0, n}, v.options());
+    // One number a nonzero, as many as the mask itself has: cheaper to keep than two rows are to fetch again.
+    const bool learning =
+        q.requires_grad() || k.requires_grad() || v.requires_grad() || values.requires_grad();
+    const std::int64_t nnz = values.size(1);
+    at::Tensor dots = at::empty({learning ? pairs : 0, nnz}, v.options());
     AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "mask_attention", [&] {
       for (std::int64_t i = 0; i < pairs; ++i) {
         row_attention_forward(head_of<scalar_t>(*state, q, k, v, values, i),
                               out.data_ptr<scalar_t>() + i * n * d_v, inverse.data_ptr<scalar_t>() + i * n,
-                              state->softmax ? row_max.data_ptr<scalar_t>() + i * n : nullptr);
+                              state->softmax ? row_max.data_ptr<scalar_t>() + i * n : nullptr,
+                              learning ? dots.data_ptr<scalar_t>() + i * nnz : nullptr);
       }
     });
-    context->save_for_backward({q, k, v, values, out, inverse, row_max});
+    context->save_for_backward({q, k, v, values, out, inverse, row_max, dots});
     context->saved_data["state"] = c10::IValue::make_capsule(state);
     return out;
   }
@@ -82,13 +90,13 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
         row_attention_backward(head, g, out.const_data_ptr<scalar_t>() + i * n * d_v,
                                saved[5].const_data_ptr<scalar_t>() + i * n,
                                state->softmax ? saved[6].const_data_ptr<scalar_t>() + i * n : nullptr,
+                               saved[7].const_data_ptr<scalar_t>() + i * nnz,
                                grad_q.data_ptr<scalar_t>() + i * n * m,
                                grad_values.data_ptr<scalar_t>() + value_row * nnz,
                                key_weight.data_ptr<scalar_t>(), value_weight.data_ptr<scalar_t>());
-        spmm(columns, key_weight.const_data_ptr<scalar_t>(), head.q, m, false,
-             grad_k.data_ptr<scalar_t>() + i * n * m);
-        spmm(columns, value_weight.const_data_ptr<scalar_t>(), g, d_v, false,
-             grad_v.data_ptr<scalar_t>() + i * n * d_v);
+        column_attention_backward(
+            head, columns, g, key_weight.const_data_ptr<scalar_t>(), value_weight.const_data_ptr<scalar_t>(),
+            grad_k.data_ptr<scalar_t>() + i * n * m, grad_v.data_ptr<scalar_t>() + i * n * d_v);
       }
     });
     return {grad_q, grad_k, grad_v, grad_values, at::Tensor()};
@@ -100,6 +108,8 @@ at::Tensor attend(const EngineInputs& inputs, const SparseEntries& entries, cons
   auto state = c10::make_intrusive<State>();
   state->pattern = entries.pattern;
   state->softmax = inputs.softmax;
+  state->relu = inputs.fused_relu;
+  state->epsilon = inputs.epsilon;
   state->scale = inputs.scale;
   state->guard = inputs.guard;
   return MaskAttention::apply(q, k, v, entries.values.to(q.scalar_type()).contiguous(), state);

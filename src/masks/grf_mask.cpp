@@ -218,6 +218,21 @@ std::int64_t GrfMask::num_entries_total() const {
   return static_cast<std::int64_t>(total);
 }
 
+bool GrfMask::has_sparse_factors() const {
+  return !symbolic_->sets[0]->one_hot_keys();
+}
+
+std::vector<SparseFactors> GrfMask::sparse_factors() const {
+  if (!has_sparse_factors()) return Mask::sparse_factors();
+  std::vector<SparseFactors> factors;
+  for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
+    const Symbolic::Set& s = *symbolic_->sets[set];
+    const at::Tensor query = query_values(set);
+    factors.push_back({{s.query, query}, {s.key, s.query == s.key ? query : key_values(set)}});
+  }
+  return factors;
+}
+
 MaskCost GrfMask::cost() const {
   double nnz = 0;
   for (const auto& set : symbolic_->sets) {

@@ -57,6 +57,10 @@ std::vector<SparseEntries> Mask::entries() const {
   fail("mask '{}' has no sparse entries: use apply, or dense where it is small", name());
 }
 
+std::vector<SparseFactors> Mask::sparse_factors() const {
+  fail("mask '{}' has no sparse factors: use apply", name());
+}
+
 LowRankFactors Mask::low_rank() const {
   fail("mask '{}' has no low-rank factors: use apply, or dense where it is small", name());
 }

@@ -26,16 +26,65 @@ HWY_INLINE T exponentiate(T* dot, std::int64_t count, T scale) {
   return max;
 }
 
+// Rows of scratch memory, kept from row to row.
 template <class T>
+struct Scratch {
+  std::vector<T> first, second, features;
+
+  void reserve(std::int64_t nonzeros, std::int64_t size) {
+    if (static_cast<std::int64_t>(first.size()) < nonzeros) {
+      first.resize(static_cast<std::size_t>(nonzeros));
+      second.resize(static_cast<std::size_t>(nonzeros));
+    }
+    features.resize(static_cast<std::size_t>(size));
+  }
+};
+
+// dot[p] = <phi(q_row), phi(k_col)>. Of phi(k) = relu(k) + epsilon only relu(k) is formed: the rest is
+// epsilon times the sum of phi(q).
+template <class Load, class T>
+HWY_INLINE void row_dots(const RowAttention<T>& head, std::int64_t row, const std::int32_t* index,
+                         std::int64_t count, Scratch<T>& scratch, T* dot) {
+  const T* q = head.q + row * head.features;
+  const Load load;
+  if (!head.relu) {
+    indexed_dots(q, head.k, index, count, head.features, dot, load);
+    return;
+  }
+  T sum = 0;
+  for (std::int64_t c = 0; c < head.features; ++c) {
+    scratch.features[c] = load(q[c]) + head.epsilon;
+    sum += scratch.features[c];
+  }
+  indexed_dots(scratch.features.data(), head.k, index, count, head.features, dot, load);
+  for (std::int64_t p = 0; p < count; ++p) dot[p] += head.epsilon * sum;
+}
+
+// out = sum_p weight[p] phi(rows[index[p]]), the gradient of features; then through phi to `at`, where it is
+// taken.
+template <class Load, class T>
+HWY_INLINE void feature_gradient(const RowAttention<T>& head, const T* weight, const T* rows,
+                                 const std::int32_t* index, std::int64_t count, const T* at, T* out) {
+  indexed_sum([&](std::int64_t p) { return weight[p]; }, rows, index, count, head.features, false, out,
+              Load());
+  if (!head.relu) return;
+  T total = 0;
+  for (std::int64_t p = 0; p < count; ++p) total += weight[p];
+  for (std::int64_t c = 0; c < head.features; ++c) out[c] = at[c] >= 0 ? out[c] + head.epsilon * total : T{0};
+}
+
+template <class Load, class T>
 HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
-                             T* inverse_normaliser, T* row_max, std::vector<T>& weight) {
+                             T* inverse_normaliser, T* row_max, T* dot, Scratch<T>& scratch) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t first = head.mask.row_ptr[row];
     const std::int64_t count = head.mask.row_ptr[row + 1] - first;
     const std::int32_t* index = head.mask.col + first;
-    if (static_cast<std::int64_t>(weight.size()) < count) weight.resize(static_cast<std::size_t>(count));
-    indexed_dots(head.q + row * head.features, head.k, index, count, head.features, weight.data());
-    if (head.softmax) row_max[row] = exponentiate(weight.data(), count, head.scale);
+    scratch.reserve(count, head.features);
+    T* weight = scratch.first.data();
+    row_dots<Load>(head, row, index, count, scratch, weight);
+    if (dot != nullptr) std::copy_n(weight, count, dot + first);
+    if (head.softmax) row_max[row] = exponentiate(weight, count, head.scale);
     T normaliser = 0;
     for (std::int64_t p = 0; p < count; ++p) {
       weight[p] *= head.value[first + p];
@@ -49,60 +98,124 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
   }
 }
 
-template <class T>
+template <class Load, class T>
 HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                               const T* grad_out, const T* out, const T* inverse_normaliser, const T* row_max,
-                              T* grad_q, T* grad_value, T* key_weight, T* value_weight, std::vector<T>& dot,
-                              std::vector<T>& slope) {
+                              const T* dot, T* grad_q, T* grad_value, T* key_weight, T* value_weight,
+                              Scratch<T>& scratch) {
   const std::int64_t d_v = head.value_columns;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t first = head.mask.row_ptr[row];
     const std::int64_t count = head.mask.row_ptr[row + 1] - first;
     const std::int32_t* index = head.mask.col + first;
-    if (static_cast<std::int64_t>(dot.size()) < count) {
-      dot.resize(static_cast<std::size_t>(count));
-      slope.resize(static_cast<std::size_t>(count));
-    }
+    scratch.reserve(count, head.features);
     const T* g = grad_out + row * d_v;
     T along_out = 0;  // <g_i, out_i>: what the normaliser takes away
     for (std::int64_t c = 0; c < d_v; ++c) along_out += g[c] * out[row * d_v + c];
-    indexed_dots(head.q + row * head.features, head.k, index, count, head.features, dot.data());
-    indexed_dots(g, head.v, index, count, d_v, slope.data());
+    T* slope = scratch.first.data();
+    indexed_dots(g, head.v, index, count, d_v, slope);
     const T inverse = inverse_normaliser[row];
     for (std::int64_t p = 0; p < count; ++p) {
       const T mask = head.value[first + p];
-      const T score = head.softmax ? std::exp(dot[p] * head.scale - row_max[row]) : dot[p];
+      const T score = head.softmax ? std::exp(dot[first + p] * head.scale - row_max[row]) : dot[first + p];
       const T grad_score = (slope[p] - along_out) * inverse;  // dL / d(M_ij e_ij)
       grad_value[first + p] += grad_score * score;
       value_weight[first + p] = mask * score * inverse;
       key_weight[first + p] = grad_score * mask * (head.softmax ? score * head.scale : T{1});
     }
-    indexed_sum([&](std::int64_t p) { return key_weight[first + p]; }, head.k, index, count, head.features,
-                false, grad_q + row * head.features);
+    feature_gradient<Load>(head, key_weight + first, head.k, index, count, head.q + row * head.features,
+                           grad_q + row * head.features);
+  }
+}
+
+template <class Load, class T>
+HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
+                                 std::int64_t end, const T* grad_out, const T* key_weight,
+                                 const T* value_weight, T* grad_k, T* grad_v, Scratch<T>& scratch) {
+  for (std::int64_t column = begin; column < end; ++column) {
+    const std::int64_t first = columns.row_ptr[column];
+    const std::int64_t count = columns.row_ptr[column + 1] - first;
+    const std::int32_t* index = columns.col + first;
+    scratch.reserve(count, head.features);
+    T *by_key = scratch.first.data(), *by_value = scratch.second.data();
+    for (std::int64_t p = 0; p < count; ++p) {
+      by_key[p] = key_weight[columns.entry[first + p]];
+      by_value[p] = value_weight[columns.entry[first + p]];
+    }
+    feature_gradient<Load>(head, by_key, head.q, index, count, head.k + column * head.features,
+                           grad_k + column * head.features);
+    indexed_sum([&](std::int64_t p) { return by_value[p]; }, grad_out, index, count, head.value_columns,
+                false, grad_v + column * head.value_columns);
   }
 }
 
 void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end, float* out,
-                   float* inverse, float* row_max, std::vector<float>& weight) {
-  forward_rows(head, begin, end, out, inverse, row_max, weight);
-}
-void forward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end, double* out,
-                    double* inverse, double* row_max, std::vector<double>& weight) {
-  forward_rows(head, begin, end, out, inverse, row_max, weight);
+                   float* inverse, float* row_max, float* dot) {
+  Scratch<float> scratch;
+  if (head.relu) {
+    forward_rows<LoadRelu>(head, begin, end, out, inverse, row_max, dot, scratch);
+  } else {
+    forward_rows<LoadPlain>(head, begin, end, out, inverse, row_max, dot, scratch);
+  }
 }
 void backward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end,
                     const float* grad_out, const float* out, const float* inverse, const float* row_max,
-                    float* grad_q, float* grad_value, float* key_weight, float* value_weight,
-                    std::vector<float>& dot, std::vector<float>& slope) {
-  backward_rows(head, begin, end, grad_out, out, inverse, row_max, grad_q, grad_value, key_weight,
-                value_weight, dot, slope);
+                    const float* dot, float* grad_q, float* grad_value, float* key_weight,
+                    float* value_weight) {
+  Scratch<float> scratch;
+  if (head.relu) {
+    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                            key_weight, value_weight, scratch);
+  } else {
+    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                             key_weight, value_weight, scratch);
+  }
+}
+void columns_float(const RowAttention<float>& head, const SparseRows& columns, std::int64_t begin,
+                   std::int64_t end, const float* grad_out, const float* key_weight,
+                   const float* value_weight, float* grad_k, float* grad_v) {
+  Scratch<float> scratch;
+  if (head.relu) {
+    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                               scratch);
+  } else {
+    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                                scratch);
+  }
+}
+void forward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end, double* out,
+                    double* inverse, double* row_max, double* dot) {
+  Scratch<double> scratch;
+  if (head.relu) {
+    forward_rows<LoadRelu>(head, begin, end, out, inverse, row_max, dot, scratch);
+  } else {
+    forward_rows<LoadPlain>(head, begin, end, out, inverse, row_max, dot, scratch);
+  }
 }
 void backward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end,
                      const double* grad_out, const double* out, const double* inverse, const double* row_max,
-                     double* grad_q, double* grad_value, double* key_weight, double* value_weight,
-                     std::vector<double>& dot, std::vector<double>& slope) {
-  backward_rows(head, begin, end, grad_out, out, inverse, row_max, grad_q, grad_value, key_weight,
-                value_weight, dot, slope);
+                     const double* dot, double* grad_q, double* grad_value, double* key_weight,
+                     double* value_weight) {
+  Scratch<double> scratch;
+  if (head.relu) {
+    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                            key_weight, value_weight, scratch);
+  } else {
+    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                             key_weight, value_weight, scratch);
+  }
+}
+void columns_double(const RowAttention<double>& head, const SparseRows& columns, std::int64_t begin,
+                    std::int64_t end, const double* grad_out, const double* key_weight,
+                    const double* value_weight, double* grad_k, double* grad_v) {
+  Scratch<double> scratch;
+  if (head.relu) {
+    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                               scratch);
+  } else {
+    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                                scratch);
+  }
 }
 
 }  // namespace topomask::HWY_NAMESPACE
@@ -116,20 +229,22 @@ HWY_EXPORT(forward_float);
 HWY_EXPORT(forward_double);
 HWY_EXPORT(backward_float);
 HWY_EXPORT(backward_double);
+HWY_EXPORT(columns_float);
+HWY_EXPORT(columns_double);
 
 namespace {
 
 // Runs of rows with equal work, several per thread.
-template <class T, class Run>
-void for_row_runs(const RowAttention<T>& head, const Run& run) {
+template <class Run>
+void for_row_runs(const SparseRows& matrix, const Run& run) {
   constexpr std::int64_t kNonzerosPerRun = 2048;
-  if (head.mask.num_rows == 0) return;
-  const std::int64_t work = head.mask.nnz() + head.mask.num_rows;
+  if (matrix.num_rows == 0) return;
+  const std::int64_t work = matrix.nnz() + matrix.num_rows;
   const std::int64_t runs =
       std::clamp<std::int64_t>(work / kNonzerosPerRun, 1, 8 * std::int64_t{num_threads()});
   parallel_for(runs, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
-      run(balanced_row(head.mask, i, runs), balanced_row(head.mask, i + 1, runs));
+      run(balanced_row(matrix, i, runs), balanced_row(matrix, i + 1, runs));
     }
   });
 }
@@ -137,13 +252,12 @@ void for_row_runs(const RowAttention<T>& head, const Run& run) {
 }  // namespace
 
 template <class T>
-void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_normaliser, T* row_max) {
-  for_row_runs(head, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> weight(64);
+void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_normaliser, T* row_max, T* dot) {
+  for_row_runs(head.mask, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
-      HWY_DYNAMIC_DISPATCH(forward_float)(head, begin, end, out, inverse_normaliser, row_max, weight);
+      HWY_DYNAMIC_DISPATCH(forward_float)(head, begin, end, out, inverse_normaliser, row_max, dot);
     } else {
-      HWY_DYNAMIC_DISPATCH(forward_double)(head, begin, end, out, inverse_normaliser, row_max, weight);
+      HWY_DYNAMIC_DISPATCH(forward_double)(head, begin, end, out, inverse_normaliser, row_max, dot);
     }
     const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
     count_multiply_adds(nonzeros * (head.features + head.value_columns));
@@ -154,32 +268,49 @@ void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_norma
 
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
-                            const T* inverse_normaliser, const T* row_max, T* grad_q, T* grad_value,
-                            T* key_weight, T* value_weight) {
-  for_row_runs(head, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> dot(64), slope(64);
+                            const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
+                            T* grad_value, T* key_weight, T* value_weight) {
+  for_row_runs(head.mask, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(backward_float)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, grad_q, grad_value, key_weight,
-       value_weight, dot, slope);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, key_weight,
+       value_weight);
     } else {
       HWY_DYNAMIC_DISPATCH(backward_double)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, grad_q, grad_value, key_weight,
-       value_weight, dot, slope);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, key_weight,
+       value_weight);
     }
     const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
-    count_multiply_adds(nonzeros * (2 * head.features + head.value_columns) +
-                        (end - begin) * head.value_columns);
+    count_multiply_adds(nonzeros * (head.features + head.value_columns) + (end - begin) * head.value_columns);
     count_other_flops(nonzeros * (head.softmax ? 10 : 6));
   });
 }
 
-template void row_attention_forward(const RowAttention<float>&, float*, float*, float*);
-template void row_attention_forward(const RowAttention<double>&, double*, double*, double*);
-template void row_attention_backward(const RowAttention<float>&, const float*, const float*, const float*,
-                                     const float*, float*, float*, float*, float*);
-template void row_attention_backward(const RowAttention<double>&, const double*, const double*, const double*,
-                                     const double*, double*, double*, double*, double*);
+template <class T>
+void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
+                               const T* key_weight, const T* value_weight, T* grad_k, T* grad_v) {
+  for_row_runs(columns, [&](std::int64_t begin, std::int64_t end) {
+    if constexpr (std::is_same_v<T, float>) {
+      HWY_DYNAMIC_DISPATCH(columns_float)
+      (head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+    } else {
+      HWY_DYNAMIC_DISPATCH(columns_double)
+      (head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+    }
+    count_multiply_adds((columns.row_ptr[end] - columns.row_ptr[begin]) *
+                        (head.features + head.value_columns));
+  });
+}
+
+#define TOPOMASK_INSTANTIATE(T)                                                                          \
+  template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);                           \
+  template void row_attention_backward(const RowAttention<T>&, const T*, const T*, const T*, const T*,   \
+                                       const T*, T*, T*, T*, T*);                                        \
+  template void column_attention_backward(const RowAttention<T>&, const SparseRows&, const T*, const T*, \
+                                          const T*, T*, T*)
+TOPOMASK_INSTANTIATE(float);
+TOPOMASK_INSTANTIATE(double);
+#undef TOPOMASK_INSTANTIATE
 
 }  // namespace topomask
 

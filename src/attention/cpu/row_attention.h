@@ -7,8 +7,8 @@
 
 namespace topomask {
 
-// One head of one batch entry. With the score e_ij = <q_i, k_j> (linear) or exp(scale <q_i, k_j> - max_i)
-// (softmax)
+// One head of one batch entry. With the features x -> x, or x -> max(x, 0) + epsilon computed as rows are
+// loaded, and the score e_ij = <q_i, k_j> (linear) or exp(scale <q_i, k_j> - max_i) (softmax),
 //   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij.
 template <class T>
 struct RowAttention {
@@ -18,21 +18,29 @@ struct RowAttention {
   const T* q = nullptr;  // [N, features]
   const T* k = nullptr;  // [N, features]
   const T* v = nullptr;  // [N, value_columns]
+  bool relu = false;
+  T epsilon = 0;
   bool softmax = false;
   T scale = 1;
   T guard = 0;  // rows with |D_i| <= guard give 0 and pass no gradient
 };
 
-// out: [N, value_columns]; inverse_normaliser: [N], 1/D_i or 0 for a guarded row; row_max: [N], softmax only.
+// out: [N, value_columns]; inverse_normaliser: [N], 1/D_i or 0 for a guarded row; row_max: [N], softmax only;
+// dot: [nnz], the products <q_i, k_j> for the backward pass, or null.
 template <class T>
-void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_normaliser, T* row_max);
+void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_normaliser, T* row_max, T* dot);
 
 // The row half of the backward pass: grad_q, and per nonzero what the column half needs.
-//   grad_value[p] += dL/dM_ij, key_weight[p]: grad_k_j += key_weight q_i, value_weight[p]: grad_v_j +=
-//   value_weight g_i.
+//   grad_value[p] += dL/dM_ij, key_weight[p] = dL/d<q_i, k_j>, value_weight[p] = M_ij e_ij / D_i.
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
-                            const T* inverse_normaliser, const T* row_max, T* grad_q, T* grad_value,
-                            T* key_weight, T* value_weight);
+                            const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
+                            T* grad_value, T* key_weight, T* value_weight);
+
+// The column half: grad_k_j = sum_i key_weight q_i, grad_v_j = sum_i value_weight g_i. `columns`: the mask's
+// transpose.
+template <class T>
+void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
+                               const T* key_weight, const T* value_weight, T* grad_k, T* grad_v);
 
 }  // namespace topomask

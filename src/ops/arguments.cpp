@@ -1,0 +1,72 @@
+#include "ops/arguments.h"
+
+#include "graph/tensors.h"
+
+namespace topomask::ops {
+
+namespace {
+
+at::Tensor index_argument(const char* op, const char* pattern, const char* argument, const at::Tensor& tensor,
+                          at::ScalarType dtype, std::int64_t size) {
+  check(tensor.dim() == 1 && tensor.scalar_type() == dtype && (size < 0 || tensor.size(0) == size) &&
+            tensor.is_cpu(),
+        "{}: {} of {} must be {} [{}] on cpu, got {}", op, argument, pattern, c10::toString(dtype),
+        size < 0 ? std::string("any") : std::to_string(size), describe(tensor));
+  return tensor.contiguous();
+}
+
+}  // namespace
+
+Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed) {
+  const Graph graph(row_ptr.contiguous(), col.contiguous(), weight.contiguous(), directed);
+  const CsrView rows = graph.view();
+  check(rows.row_ptr[0] == 0, "Graph: expected row_ptr to begin with 0, got {}", rows.row_ptr[0]);
+  for (std::int64_t i = 0; i < rows.num_nodes; ++i) {
+    check(rows.row_ptr[i] <= rows.row_ptr[i + 1], "Graph: expected row_ptr to be non-decreasing at row {}",
+          i);
+  }
+  for (std::int64_t e = 0; e < rows.num_entries(); ++e) {
+    check(rows.col[e] >= 0 && rows.col[e] < rows.num_nodes,
+          "Graph: expected columns from 0 to {}, got {} at entry {}", rows.num_nodes - 1, rows.col[e], e);
+  }
+  return graph;
+}
+
+PatternArgument::PatternArgument(const char* op, const char* argument, at::TensorList tensors) {
+  check(tensors.size() == 5,
+        "{}: {} must be a pattern of 5 tensors (row_ptr, col and the transpose), got {} tensors", op,
+        argument, tensors.size());
+  row_ptr = index_argument(op, argument, "row_ptr", tensors[0], at::kLong, -1);
+  check(row_ptr.size(0) >= 1, "{}: row_ptr of {} must be [N+1], got an empty tensor", op, argument);
+  col = index_argument(op, argument, "col", tensors[1], at::kInt, -1);
+  const std::int64_t n = row_ptr.size(0) - 1;
+  transposed_ptr = index_argument(op, argument, "transposed_ptr", tensors[2], at::kLong, n + 1);
+  transposed_row = index_argument(op, argument, "transposed_row", tensors[3], at::kInt, nnz());
+  transposed_entry = index_argument(op, argument, "transposed_entry", tensors[4], at::kLong, nnz());
+  check(row_ptr.const_data_ptr<std::int64_t>()[n] == nnz() &&
+            transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz(),
+        "{}: row_ptr and transposed_ptr of {} must end with its {} entries", op, argument, nnz());
+}
+
+SparseRows PatternArgument::rows() const {
+  return {num_nodes(), row_ptr.const_data_ptr<std::int64_t>(), col.const_data_ptr<std::int32_t>(), nullptr};
+}
+
+SparseRows PatternArgument::transposed() const {
+  return {num_nodes(), transposed_ptr.const_data_ptr<std::int64_t>(),
+          transposed_row.const_data_ptr<std::int32_t>(), transposed_entry.const_data_ptr<std::int64_t>()};
+}
+
+at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
+                         at::IntArrayRef shape) {
+  bool fits = tensor.dim() == static_cast<std::int64_t>(shape.size()) && tensor.is_cpu() &&
+              (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
+  for (std::size_t axis = 0; fits && axis < shape.size(); ++axis) {
+    fits = shape[axis] < 0 || tensor.size(static_cast<std::int64_t>(axis)) == shape[axis];
+  }
+  check(fits, "{}: {} must be float32 or float64 [{}] on cpu (-1: any size), got {}", op, argument,
+        fmt::join(shape, ", "), describe(tensor));
+  return tensor.contiguous();
+}
+
+}  // namespace topomask::ops

@@ -1,0 +1,146 @@
+#include <ATen/Dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <torch/library.h>
+
+#include "core/random.h"
+#include "graph/tensors.h"
+#include "ops/arguments.h"
+#include "topomask/features.h"
+#include "topomask/kernels.h"
+#include "walks/cpu/modulate.h"
+
+namespace topomask::ops {
+namespace {
+
+const Choices<LengthLaw> kLengths = {
+    {"geometric", LengthLaw::geometric}, {"fixed", LengthLaw::fixed}, {"survival", LengthLaw::survival}};
+const Choices<StepLaw> kSteps = {{"uniform", StepLaw::uniform}, {"weighted", StepLaw::weighted}};
+const Choices<Coupling> kCouplings = {{"independent", Coupling::independent},
+                                      {"antithetic", Coupling::antithetic},
+                                      {"repelling", Coupling::repelling},
+                                      {"both", Coupling::both}};
+
+WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
+                         double p_halt, at::ArrayRef<double> survival, std::string_view step,
+                         std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
+  constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+  check(max_hops >= 0 && max_hops <= kMaxInt, "walks: max_hops must be between 0 and 32767, got {}",
+        max_hops);
+  check(ensemble >= 0 && ensemble <= kMaxInt, "walks: ensemble must be below 2^30, got {}", ensemble);
+  WalkOptions options;
+  options.num_walks = num_walks;
+  options.max_hops = static_cast<int>(max_hops);
+  options.length = choose("length", length, kLengths);
+  options.p_halt = p_halt;
+  options.survival = survival.vec();
+  options.step = choose("step", step, kSteps);
+  options.coupling = choose("coupling", coupling, kCouplings);
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.ensemble = static_cast<std::uint32_t>(ensemble);
+  check_walk_options(options);
+  return options;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> sample_features_op(
+    const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, std::int64_t num_walks,
+    std::int64_t max_hops, std::string_view length, double p_halt, at::ArrayRef<double> survival,
+    std::string_view step, std::string_view coupling, bool importance_weights, std::int64_t seed,
+    std::int64_t ensemble) {
+  const WalkOptions options =
+      walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, ensemble);
+  WalkFeatures features =
+      sample_walk_features(graph_from(row_ptr, col, weight, true), options, importance_weights);
+  return {features.row_ptr, features.col, features.deposit_ptr, features.hop, features.load};
+}
+
+at::Tensor sample_walks_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
+                           std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
+                           double p_halt, at::ArrayRef<double> survival, std::string_view step,
+                           std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
+  return sample_walks(
+      graph_from(row_ptr, col, weight, true),
+      walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, ensemble));
+}
+
+at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
+  check(count >= 0, "derive_seeds: count must be at least 0, got {}", count);
+  at::Tensor seeds = at::empty({count}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    seeds.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(
+        derive_seed(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(i)));
+  }
+  return seeds;
+}
+
+// f_0 .. f_max_power of a kernel, or alpha_0 .. alpha_max_power.
+at::Tensor kernel_series(std::string_view kernel, std::int64_t max_power, bool modulation) {
+  constexpr std::int64_t kMaxPower = 32767;
+  check(max_power >= 0 && max_power <= kMaxPower, "walks: max_hops must be between 0 and {}, got {}",
+        kMaxPower, max_power);
+  const NodeKernel parsed = NodeKernel::parse(std::string(kernel));
+  const int last = static_cast<int>(max_power);
+  return at::tensor(modulation ? parsed.modulation_up_to(last) : parsed.coefficients_up_to(last),
+                    at::kDouble);
+}
+
+at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
+                           bool directed, std::string_view kernel) {
+  return exact_kernel(graph_from(row_ptr, col, weight, directed), NodeKernel::parse(std::string(kernel)));
+}
+
+DepositView deposits_of(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
+  check(deposit_ptr.dim() == 1 && deposit_ptr.size(0) >= 1 && deposit_ptr.scalar_type() == at::kLong &&
+            deposit_ptr.is_contiguous(),
+        "modulate: deposit_ptr must be contiguous int64 [nnz+1], got {}", describe(deposit_ptr));
+  check(hop.dim() == 1 && hop.scalar_type() == at::kShort && hop.is_contiguous(),
+        "modulate: hop must be contiguous int16 [deposits], got {}", describe(hop));
+  check(load.dim() == 1 && load.size(0) == hop.size(0) && load.scalar_type() == at::kFloat &&
+            load.is_contiguous(),
+        "modulate: load must be contiguous float32 [{}] like hop, got {}", hop.size(0), describe(load));
+  const std::int64_t nnz = deposit_ptr.size(0) - 1;
+  check(deposit_ptr.const_data_ptr<std::int64_t>()[nnz] == hop.size(0),
+        "modulate: deposit_ptr must end with the {} deposits", hop.size(0));
+  return {nnz, deposit_ptr.const_data_ptr<std::int64_t>(), hop.const_data_ptr<std::int16_t>(),
+          load.const_data_ptr<float>()};
+}
+
+at::Tensor modulate_op(const at::Tensor& modulation, const at::Tensor& deposit_ptr, const at::Tensor& hop,
+                       const at::Tensor& load) {
+  const DepositView deposits = deposits_of(deposit_ptr, hop, load);
+  const at::Tensor f = real_argument("modulate", "f", modulation, {-1, -1});
+  at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
+  AT_DISPATCH_FLOATING_TYPES(f.scalar_type(), "modulate", [&] {
+    modulate(deposits, f.const_data_ptr<scalar_t>(), f.size(0), f.size(1), values.data_ptr<scalar_t>());
+  });
+  return values;
+}
+
+at::Tensor modulate_backward_op(const at::Tensor& grad, const at::Tensor& deposit_ptr, const at::Tensor& hop,
+                                const at::Tensor& load, std::int64_t terms) {
+  const DepositView deposits = deposits_of(deposit_ptr, hop, load);
+  check(terms >= 0, "modulate_backward: terms must be at least 0, got {}", terms);
+  const at::Tensor g = real_argument("modulate_backward", "grad", grad, {-1, deposits.nnz});
+  at::Tensor grad_f = at::empty({g.size(0), terms}, g.options());
+  AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "modulate_backward", [&] {
+    modulate_backward(deposits, g.const_data_ptr<scalar_t>(), g.size(0), terms, grad_f.data_ptr<scalar_t>());
+  });
+  return grad_f;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(topomask, CPU, m) {
+  m.impl("sample_features", sample_features_op);
+  m.impl("sample_walks", sample_walks_op);
+  m.impl("exact_kernel", exact_kernel_op);
+  m.impl("modulate", modulate_op);
+  m.impl("modulate_backward", modulate_backward_op);
+}
+
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
+  m.impl("derive_seeds", derive_seeds);
+  m.impl("kernel_series", kernel_series);
+}
+
+}  // namespace topomask::ops
