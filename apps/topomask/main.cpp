@@ -1,6 +1,8 @@
 // topomask, the command line: parses, runs one subcommand, and turns every failure into one line on stderr.
 //
 // Exit status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
+#include <malloc.h>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
+#include <limits>
 #include <new>
 #include <string>
 #include <vector>
@@ -107,6 +110,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace topomask::cli;
+#ifdef __GLIBC__
+  // Arrays of many megabytes come and go with every pass. Left to itself, malloc gives them back to the
+  // system each time and pays for every page again.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
   std::signal(SIGINT, on_interrupt);
   try {
     return run(argc, argv);

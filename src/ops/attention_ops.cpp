@@ -57,28 +57,33 @@ struct Operands {
   std::int64_t n = 0, m = 0, d_v = 0, pairs = 0;
 };
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> mask_attention(const at::Tensor& q, const at::Tensor& k,
-                                                              const at::Tensor& v, const at::Tensor& values,
-                                                              at::TensorList pattern, bool softmax,
-                                                              double scale, double guard) {
+using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+FourTensors mask_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& values, at::TensorList pattern, bool softmax, double scale,
+                           double guard, bool keep_dots) {
   const Operands a("mask_attention", q, k, v, values, pattern, softmax, scale, guard);
+  const std::int64_t nnz = a.pattern.nnz();
   at::Tensor out = at::empty(a.v.sizes(), a.v.options());
   at::Tensor inverse = at::empty({a.q.size(0), a.q.size(1), a.n}, a.v.options());
   at::Tensor row_max = at::empty({a.q.size(0), a.q.size(1), softmax ? a.n : 0}, a.v.options());
+  at::Tensor dots = at::empty({a.q.size(0), a.q.size(1), keep_dots ? nnz : 0}, a.v.options());
   AT_DISPATCH_FLOATING_TYPES(a.q.scalar_type(), "mask_attention", [&] {
     for (std::int64_t i = 0; i < a.pairs; ++i) {
       row_attention_forward(a.head<scalar_t>(i), out.data_ptr<scalar_t>() + i * a.n * a.d_v,
                             inverse.data_ptr<scalar_t>() + i * a.n,
-                            softmax ? row_max.data_ptr<scalar_t>() + i * a.n : nullptr);
+                            softmax ? row_max.data_ptr<scalar_t>() + i * a.n : nullptr,
+                            keep_dots ? dots.data_ptr<scalar_t>() + i * nnz : nullptr);
     }
   });
-  return {out, inverse, row_max};
+  return {out, inverse, row_max, dots};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mask_attention_backward(
-    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& values, const at::Tensor& out, const at::Tensor& inverse, const at::Tensor& row_max,
-    at::TensorList pattern, bool softmax, double scale, double guard) {
+FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                    const at::Tensor& v, const at::Tensor& values, const at::Tensor& out,
+                                    const at::Tensor& inverse, const at::Tensor& row_max,
+                                    const at::Tensor& dots, at::TensorList pattern, bool softmax,
+                                    double scale, double guard) {
   constexpr const char* kOp = "mask_attention_backward";
   const Operands a(kOp, q, k, v, values, pattern, softmax, scale, guard);
   const at::Tensor g = real_argument(kOp, "grad", grad, a.v.sizes());
@@ -86,7 +91,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mask_attention_backwa
   const at::Tensor inverses = real_argument(kOp, "inverse", inverse, {a.q.size(0), a.q.size(1), a.n});
   const at::Tensor maxima =
       real_argument(kOp, "row_max", row_max, {a.q.size(0), a.q.size(1), softmax ? a.n : 0});
-  for (const at::Tensor& other : {g, result, inverses, maxima}) {
+  const at::Tensor products = real_argument(kOp, "dots", dots, {a.q.size(0), a.q.size(1), a.pattern.nnz()});
+  for (const at::Tensor& other : {g, result, inverses, maxima, products}) {
     check(other.scalar_type() == a.q.scalar_type(), "{}: everything must have the dtype of q, got {} and {}",
           kOp, c10::toString(a.q.scalar_type()), c10::toString(other.scalar_type()));
   }
@@ -102,13 +108,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mask_attention_backwa
       row_attention_backward(head, g_head, result.const_data_ptr<scalar_t>() + i * a.n * a.d_v,
                              inverses.const_data_ptr<scalar_t>() + i * a.n,
                              softmax ? maxima.const_data_ptr<scalar_t>() + i * a.n : nullptr,
+                             products.const_data_ptr<scalar_t>() + i * nnz,
                              grad_q.data_ptr<scalar_t>() + i * a.n * a.m,
                              grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz,
                              key_weight.data_ptr<scalar_t>(), value_weight.data_ptr<scalar_t>());
-      spmm(a.pattern.transposed(), key_weight.const_data_ptr<scalar_t>(), head.q, a.m, false,
-           grad_k.data_ptr<scalar_t>() + i * a.n * a.m);
-      spmm(a.pattern.transposed(), value_weight.const_data_ptr<scalar_t>(), g_head, a.d_v, false,
-           grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);
+      column_attention_backward(head, a.pattern.transposed(), g_head, key_weight.const_data_ptr<scalar_t>(),
+                                value_weight.const_data_ptr<scalar_t>(),
+                                grad_k.data_ptr<scalar_t>() + i * a.n * a.m,
+                                grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);
     }
   });
   return {grad_q, grad_k, grad_v, grad_values};

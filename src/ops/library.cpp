@@ -43,11 +43,12 @@ TORCH_LIBRARY(topomask, m) {
       "Tensor[] key, Tensor[] product) -> (Tensor, Tensor)");
 
   def("favor_projection(int num_features, int d, int seed) -> Tensor");
-  // out [B, H, N, d_v], the inverse normaliser [B, H, N], and the rows' maxima [B, H, N] (softmax) or
-  // [B, H, 0].
+  // out [B, H, N, d_v], and for the backward pass: the inverse normaliser [B, H, N], the rows' maxima
+  // [B, H, N] (softmax; else [B, H, 0]), the products <q_i, k_j> [B, H, nnz] (keep_dots; else [B, H, 0]).
   def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, bool softmax, "
-      "float scale, float guard) -> (Tensor, Tensor, Tensor)");
+      "float scale, float guard, bool keep_dots) -> (Tensor, Tensor, Tensor, Tensor)");
   def("mask_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor values, Tensor out, "
-      "Tensor inverse, Tensor row_max, Tensor[] pattern, bool softmax, float scale, float guard) "
+      "Tensor inverse, Tensor row_max, Tensor dots, Tensor[] pattern, bool softmax, float scale, float "
+      "guard) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
 }

@@ -22,8 +22,8 @@ namespace {
 using oracle::expect_gradients;
 
 // Eq. 2 and 7 word for word. q, k: [B, H, N, m] features (linear) or raw (softmax); mask: [1 or H, N, N].
-at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
-                  bool softmax) {
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& mask, bool softmax) {
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1));
   if (softmax) scores = (scores / std::sqrt(static_cast<double>(q.size(-1)))).exp();
   const at::Tensor weights = scores * mask;
