@@ -1,0 +1,48 @@
+"""Topological masking of linear attention with graph random features.
+
+graph = topomask.Graph.from_edge_index(edge_index, num_nodes=n)
+mask = topomask.GRFMask(graph, num_walks=8, p_halt=0.3, max_hops=4, heads=h, seed=1)
+out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
+"""
+
+from topomask import nn
+from topomask._attention import attention
+from topomask._load import version as _version
+from topomask.features import WalkFeatures, sample_walk_features
+from topomask.graph import Graph, normalise, union
+from topomask.grf_mask import GRFMask, PowerSeriesMask
+from topomask.kernels import NodeKernel
+from topomask.mask import Mask
+from topomask.masks import (
+    CausalMask,
+    DegreeMask,
+    DenseMask,
+    GlobalTokensMask,
+    NeighbourMask,
+    NoMask,
+    SparseMask,
+    ToeplitzMask,
+)
+
+__version__ = _version()
+__all__ = [
+    "CausalMask",
+    "DegreeMask",
+    "DenseMask",
+    "GRFMask",
+    "GlobalTokensMask",
+    "Graph",
+    "Mask",
+    "NeighbourMask",
+    "NoMask",
+    "NodeKernel",
+    "PowerSeriesMask",
+    "SparseMask",
+    "ToeplitzMask",
+    "WalkFeatures",
+    "attention",
+    "nn",
+    "normalise",
+    "sample_walk_features",
+    "union",
+]

@@ -1,0 +1,271 @@
+"""Graphs: the weighted adjacency matrix W as compressed sparse rows on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from topomask._ops import ops
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+Normalisation = Literal["none", "symmetric", "random-walk", "max-degree"]
+Duplicates = Literal["keep", "drop", "sum"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph of N nodes with E entries; an undirected edge is an entry in both rows.
+
+    Make one with a `from_...` function; they check everything. Edge weights are constants: no gradient flows to
+    them.
+    """
+
+    row_ptr: Tensor
+    """[N+1] int64, non-decreasing."""
+    col: Tensor
+    """[E] int32, ascending within a row."""
+    weight: Tensor
+    """[E] float32, finite, may be negative."""
+    directed: bool
+    ptr: Tensor | None = None
+    """[graphs+1] int64: where each graph of a batch begins, where this is a disjoint union."""
+
+    @property
+    def num_nodes(self) -> int:
+        return self.row_ptr.shape[0] - 1
+
+    @property
+    def num_entries(self) -> int:
+        return self.col.shape[0]
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        batch = "" if self.ptr is None else f", batch of {self.ptr.shape[0] - 1}"
+        return f"Graph({self.num_nodes} nodes, {self.num_entries} entries, {kind}{batch})"
+
+    @staticmethod
+    def from_edge_index(
+        edge_index: Tensor,
+        num_nodes: int | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        batch: Tensor | None = None,
+        ptr: Tensor | None = None,
+        undirected: bool = False,
+        duplicates: Duplicates = "drop",
+        self_loops: Literal["keep", "drop"] = "keep",
+    ) -> Graph:
+        """From edges as PyTorch Geometric keeps them.
+
+        Args:
+            edge_index: [2, E] int64 or int32; an entry W[edge_index[0, e], edge_index[1, e]] for each column.
+            num_nodes: N; by default one more than the largest node.
+            edge_weight: [E], real; by default all 1.
+            batch: [N] int64, ascending: which graph of a batch each node belongs to. No edge may join two.
+            ptr: [graphs+1] int64: the same as offsets.
+            undirected: add the other direction of every edge. Without it the graph is undirected if the edges
+                are listed in both directions already.
+            duplicates: parallel edges; "drop" keeps the first.
+            self_loops: "drop" removes edges from a node to itself.
+        """
+        if num_nodes is None:
+            if batch is not None:
+                num_nodes = batch.shape[0]
+            elif ptr is not None:
+                num_nodes = int(ptr[-1])
+            else:
+                num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
+        row_ptr, col, weight, directed = ops.graph_from_edges(
+            edge_index.cpu(),
+            None if edge_weight is None else edge_weight.detach().cpu(),
+            num_nodes,
+            undirected,
+            duplicates,
+            self_loops,
+        )
+        graph = Graph(row_ptr, col, weight, bool(directed))
+        if batch is None and ptr is None:
+            return graph
+        return graph._with_batch(batch, ptr)
+
+    def _with_batch(self, batch: Tensor | None, ptr: Tensor | None) -> Graph:
+        if ptr is None:
+            assert batch is not None
+            batch = batch.cpu()
+            if batch.shape != (self.num_nodes,) or bool((batch.diff() < 0).any()):
+                raise ValueError(
+                    f"Graph: batch must be ascending [{self.num_nodes}] like the nodes, got {list(batch.shape)}"
+                )
+            graphs = int(batch[-1]) + 1 if batch.numel() else 0
+            ptr = torch.searchsorted(batch, torch.arange(graphs + 1))
+        ptr = ptr.cpu().long()
+        if (
+            ptr.dim() != 1
+            or ptr.numel() < 1
+            or ptr[0] != 0
+            or int(ptr[-1]) != self.num_nodes
+            or bool((ptr.diff() < 0).any())
+        ):
+            raise ValueError(
+                f"Graph: ptr must ascend from 0 to the {self.num_nodes} nodes, got {ptr.tolist()}"
+            )
+        graph_of = torch.repeat_interleave(torch.arange(ptr.numel() - 1), ptr.diff())
+        rows = torch.repeat_interleave(torch.arange(self.num_nodes), self.row_ptr.diff())
+        crossing = graph_of[rows] != graph_of[self.col.long()]
+        if bool(crossing.any()):
+            e = int(crossing.nonzero()[0])
+            raise ValueError(
+                f"Graph: edge ({int(rows[e])}, {int(self.col[e])}) joins two graphs of the batch, expected none to"
+            )
+        return replace(self, ptr=ptr)
+
+    @staticmethod
+    def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
+        """From CSR tensors: row_ptr [N+1], col [E] (need not be sorted), weight [E] or all 1."""
+        row_ptr, col, weight, directed = ops.graph_from_csr(
+            row_ptr.cpu(), col.cpu(), None if weight is None else weight.detach().cpu()
+        )
+        return Graph(row_ptr, col, weight, bool(directed))
+
+    @staticmethod
+    def from_dense(adjacency: Tensor) -> Graph:
+        """From [N, N] of any real dtype; zero means no edge. Directed unless it equals its transpose."""
+        row_ptr, col, weight, directed = ops.graph_from_dense(torch.as_tensor(adjacency).detach().cpu())
+        return Graph(row_ptr, col, weight, bool(directed))
+
+    @staticmethod
+    def from_scipy(matrix: Any) -> Graph:
+        """From a SciPy sparse matrix or array [N, N]; its stored entries are the edges."""
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"Graph: expected a square sparse matrix, got shape {list(matrix.shape)}")
+        rows = matrix.tocsr(copy=True)
+        rows.sum_duplicates()
+        return Graph.from_csr(*(torch.from_numpy(a.copy()) for a in (rows.indptr, rows.indices, rows.data)))
+
+    @staticmethod
+    def from_networkx(graph: Any, weight: str | None = "weight") -> Graph:
+        """From a NetworkX graph; node i is the i-th of graph.nodes. `weight` names the edges' attribute."""
+        index = {node: i for i, node in enumerate(graph.nodes())}
+        edges = [
+            (index[a], index[b], 1.0 if weight is None else w)
+            for a, b, w in graph.edges(data=weight or True, default=1.0)
+        ]
+        edge_index = torch.tensor([[a, b] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2).T
+        values = torch.tensor([w for *_, w in edges], dtype=torch.float64)
+        built = Graph.from_edge_index(
+            edge_index,
+            len(index),
+            values,
+            undirected=not graph.is_directed(),
+            duplicates="sum" if graph.is_multigraph() else "drop",
+        )
+        return replace(built, directed=bool(graph.is_directed()))
+
+    @staticmethod
+    def from_pyg(data: Any) -> Graph:
+        """From a PyTorch Geometric Data or Batch: edge_index, edge_weight (or 1-D edge_attr), num_nodes, ptr."""
+        weight = getattr(data, "edge_weight", None)
+        if weight is None:
+            attributes = getattr(data, "edge_attr", None)
+            weight = attributes if attributes is not None and attributes.dim() == 1 else None
+        return Graph.from_edge_index(
+            data.edge_index, int(data.num_nodes), weight, ptr=getattr(data, "ptr", None)
+        )
+
+    @staticmethod
+    def from_points(points: Tensor, k: int = 3, *, symmetric: bool = True) -> Graph:
+        """The exact k nearest neighbours of points [N, D] by Euclidean distance.
+
+        symmetric: undirected, i ~ j if either is near the other; otherwise exactly k edges out of each node.
+        """
+        row_ptr, col, weight = ops.knn_graph(points.detach().cpu(), k, symmetric)
+        return Graph(row_ptr, col, weight, directed=not symmetric)
+
+    @staticmethod
+    def grid(*extent: int, diagonals: bool = False, wrap: bool = False) -> Graph:
+        """The grid of an image or a volume: 1 to 3 sizes, nodes in row-major order."""
+        row_ptr, col, weight = ops.grid_graph(list(extent), diagonals, wrap)
+        return Graph(row_ptr, col, weight, directed=False)
+
+    @staticmethod
+    def load(spec: str) -> Graph:
+        """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4"."""
+        row_ptr, col, weight, directed = ops.load_graph(spec)
+        return Graph(row_ptr, col, weight, bool(directed))
+
+    def normalised(self, how: Normalisation = "symmetric") -> Graph:
+        """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max_ij |A_ij| d_i, "none" A."""
+        weight = ops.normalise(self.row_ptr, self.col, self.weight, self.directed, how)
+        return replace(self, weight=weight)
+
+    def transposed(self) -> Graph:
+        """Every edge the other way round."""
+        row_ptr, col, weight = ops.transpose_graph(self.row_ptr, self.col, self.weight)
+        return replace(self, row_ptr=row_ptr, col=col, weight=weight)
+
+    def is_symmetric(self) -> bool:
+        """Whether W equals its transpose, weights included."""
+        return bool(ops.is_symmetric(self.row_ptr, self.col, self.weight))
+
+    def degrees(self) -> Tensor:
+        """[N] int64: entries of each row."""
+        return self.row_ptr.diff()
+
+    def to_dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """W as [N, N]; for small graphs."""
+        rows = torch.repeat_interleave(torch.arange(self.num_nodes), self.row_ptr.diff())
+        dense = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype)
+        return dense.index_put((rows, self.col.long()), self.weight.to(dtype), accumulate=True)
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """W as a SciPy CSR matrix."""
+        import scipy.sparse
+
+        arrays = (self.weight.numpy(), self.col.numpy(), self.row_ptr.numpy())
+        return scipy.sparse.csr_matrix(arrays, shape=(self.num_nodes, self.num_nodes))
+
+    def walks(
+        self,
+        num_walks: int,
+        max_hops: int,
+        p_halt: float = 0.5,
+        *,
+        seed: int = 0,
+        coupling: str = "independent",
+    ) -> Tensor:
+        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, -1 after the end."""
+        return ops.sample_walks(
+            self.row_ptr, self.col, self.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
+            signed_seed(seed), 0,
+        )  # fmt: skip
+
+
+def signed_seed(seed: int) -> int:
+    """The 64 bits of a seed as the signed number that operators take."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be between 0 and 2^64 - 1, got {seed}")
+    return seed - 2**64 if seed >= 2**63 else seed
+
+
+def normalise(graph: Graph, how: Normalisation = "symmetric") -> Graph:
+    """The same as graph.normalised(how)."""
+    return graph.normalised(how)
+
+
+def union(graphs: Sequence[Graph]) -> Graph:
+    """The disjoint union of graphs, as one graph with `ptr`."""
+    starts = torch.tensor([0, *(g.num_nodes for g in graphs)]).cumsum(0)
+    entries = torch.tensor([0, *(g.num_entries for g in graphs)]).cumsum(0)
+    return Graph(
+        torch.cat([torch.zeros(1, dtype=torch.int64), *(g.row_ptr[1:] + e for g, e in zip(graphs, entries))]),
+        torch.cat([torch.empty(0, dtype=torch.int32), *(g.col + s.int() for g, s in zip(graphs, starts))]),
+        torch.cat([torch.empty(0), *(g.weight for g in graphs)]),
+        any(g.directed for g in graphs),
+        starts,
+    )

@@ -1,0 +1,114 @@
+"""What every mask is: an operator that multiplies columns, and what it may know about itself."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from topomask._ops import Pattern
+
+
+class Mask(nn.Module):
+    """A mask M, [heads, N, N], known by its products; it may know more about itself.
+
+    To make a mask of your own, derive from this, set `num_nodes` and `heads` (1: the same for every head),
+    implement `multiply`, and override what it knows: `entries`, `factors` or `dense`.
+    """
+
+    num_nodes: int
+    heads: int
+
+    def __init__(self, num_nodes: int, heads: int = 1) -> None:
+        super().__init__()
+        self.num_nodes = num_nodes
+        self.heads = heads
+
+    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
+        """M x, or M^T x. x: [H, N, C] with H = heads, or anything where heads is 1; float32 or float64."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """M x."""
+        return self.multiply(x)
+
+    def entries(self) -> list[tuple[Pattern, Tensor]] | None:
+        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one a head; None where M is not sparse."""
+        return None
+
+    def num_entries(self) -> int:
+        """Nonzeros over all patterns, -1 where M is not sparse."""
+        return -1
+
+    def entries_per_head(self) -> bool:
+        """Whether each head has a pattern of its own."""
+        return False
+
+    def factors(self) -> tuple[Tensor, Tensor] | None:
+        """left and right, [1 or heads, N, R], with M = left right^T; None where there are none."""
+        return None
+
+    def rank(self) -> int:
+        """R of the factors, 0 where there are none."""
+        return 0
+
+    def cost(self) -> float:
+        """Multiply-adds to multiply one column."""
+        return float(self.num_nodes) ** 2
+
+    def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """M as [heads, N, N], differentiable; for small graphs."""
+        n = self.num_nodes
+        entries = self.entries()
+        if entries is not None:
+            return torch.cat([_write_out(pattern, values.to(dtype), n) for pattern, values in entries])
+        factors = self.factors()
+        if factors is not None:
+            return factors[0].to(dtype) @ factors[1].to(dtype).transpose(-2, -1)
+        return self.multiply(torch.eye(n, dtype=dtype).expand(self.heads, n, n))
+
+    def extra_repr(self) -> str:
+        return f"nodes={self.num_nodes}, heads={self.heads}"
+
+    def _check_columns(self, x: Tensor) -> None:
+        if x.dim() != 3 or x.shape[1] != self.num_nodes or self.heads not in (1, x.shape[0]):
+            heads = "H" if self.heads == 1 else str(self.heads)
+            raise ValueError(
+                f"{type(self).__name__}: x must be [heads, nodes, columns] = [{heads}, {self.num_nodes}, C], "
+                f"got {list(x.shape)}"
+            )
+
+
+def _write_out(pattern: Pattern, values: Tensor, n: int) -> Tensor:
+    rows = torch.repeat_interleave(torch.arange(n), pattern[0].diff(), output_size=pattern[1].shape[0])
+    flat = values.new_zeros(values.shape[0], n * n)
+    return flat.index_copy(1, rows * n + pattern[1], values).view(-1, n, n)
+
+
+def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None = None) -> Tensor:
+    """A sparse CSR tensor, square unless `columns` says otherwise."""
+    n = row_ptr.shape[0] - 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            row_ptr, col.long(), values, (n, n if columns is None else columns), check_invariants=False
+        )
+
+
+class PatternBuffers(nn.Module):
+    """A pattern as buffers that follow the module but stay out of its state dict: the graph makes them again."""
+
+    _names = ("row_ptr", "col", "transposed_ptr", "transposed_row", "transposed_entry")
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__()
+        for name, tensor in zip(self._names, pattern):
+            self.register_buffer(name, tensor, persistent=False)
+
+    def pattern(self) -> Pattern:
+        return [getattr(self, name) for name in self._names]
+
+    @property
+    def nnz(self) -> int:
+        return self.get_buffer("col").shape[0]

@@ -1,0 +1,132 @@
+"""Layers with masked attention inside."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from topomask._attention import Engine, FeatureMap, Kind, attention
+from topomask.mask import Mask
+
+__all__ = ["GraphMaskedAttention", "TransformerBlock"]
+
+
+class GraphMaskedAttention(nn.Module):
+    """Multi-head attention under a topological mask: nn.MultiheadAttention(dim, heads, batch_first=True) with a
+    graph. Parameters have the same names and shapes, so its state dict loads here.
+
+    Args:
+        dim: channels, divisible by heads.
+        heads: attention heads.
+        mask: for the N nodes of the input, with 1 or `heads` heads. It may be given at the call instead.
+        bias: of the projections.
+        kind, feature_map, engine: as in `topomask.attention`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        mask: Mask | None = None,
+        *,
+        bias: bool = True,
+        kind: Kind = "linear",
+        feature_map: str | FeatureMap = "relu",
+        engine: Engine = "auto",
+    ) -> None:
+        super().__init__()
+        if heads < 1 or dim % heads:
+            raise ValueError(f"GraphMaskedAttention: dim must be a multiple of heads, got {dim} and {heads}")
+        self.dim, self.heads = dim, heads
+        self.mask = mask
+        self.kind, self.feature_map, self.engine = kind, feature_map, engine
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim)) if bias else None
+        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, None]:
+        """query, key, value: [B, N, dim] or [N, dim]; key and value default to query.
+
+        Returns (out, None), out like query; the attention weights are never formed.
+        """
+        if need_weights:
+            raise ValueError("GraphMaskedAttention: the weights are never formed, need_weights must be False")
+        key = query if key is None else key
+        value = key if value is None else value
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        parts = []
+        for x, weight, bias in zip((query, key, value), self.in_proj_weight.chunk(3), biases):
+            batched = x if x.dim() == 3 else x.unsqueeze(0)
+            parts.append(
+                nn.functional.linear(batched, weight, bias).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            )
+        q, k, v = parts
+        out = attention(
+            q,
+            k,
+            v,
+            mask=self.mask if mask is None else mask,
+            kind=self.kind,
+            feature_map=self.feature_map,
+            engine=self.engine,
+        )
+        out = self.out_proj(out.transpose(1, 2).flatten(-2))
+        return (out if query.dim() == 3 else out.squeeze(0)), None
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, heads={self.heads}, kind={self.kind}"
+
+
+class TransformerBlock(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)); x: [B, N, dim] or [N, dim].
+
+    Args:
+        dim, heads, mask, kind, feature_map, engine: of the attention.
+        mlp_ratio: hidden channels of the MLP over dim.
+        dropout: after the attention and inside and after the MLP.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        mask: Mask | None = None,
+        *,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        kind: Kind = "linear",
+        feature_map: str | FeatureMap = "relu",
+        engine: Engine = "auto",
+    ) -> None:
+        super().__init__()
+        hidden = int(dim * mlp_ratio)
+        self.norm1 = nn.LayerNorm(dim)
+        self.attention = GraphMaskedAttention(
+            dim, heads, mask, kind=kind, feature_map=feature_map, engine=engine
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, dim),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+        out, _ = self.attention(self.norm1(x), mask=mask)
+        x = x + self.dropout(out)
+        x = x + self.mlp(self.norm2(x))
+        return x

@@ -1,0 +1,97 @@
+"""PyTorch Geometric: masked attention as a convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from topomask.graph import Graph
+from topomask.grf_mask import GRFMask
+from topomask.nn import GraphMaskedAttention
+
+__all__ = ["GRFConv"]
+
+
+class GRFConv(nn.Module):
+    """Multi-head attention under a GRF mask of the graph it is called with; also the `conv` of a GPSConv.
+
+    A node attends to the nodes that have a path to it, as messages flow. The walks are sampled when a graph is
+    first seen and kept while the calls pass the same edges; disjoint graphs of a batch stay apart by themselves.
+
+    Args:
+        in_channels, out_channels: of the node features; out_channels divisible by heads.
+        heads: attention heads, each with its own f.
+        num_walks, p_halt, max_hops, seed: of the walks.
+        mask_options: what else GRFMask takes (init, ensembles, coupling, ...).
+        kind, feature_map: as in `topomask.attention`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        *,
+        num_walks: int = 16,
+        p_halt: float = 0.5,
+        max_hops: int = 4,
+        seed: int = 0,
+        kind: Any = "linear",
+        feature_map: str = "relu",
+        **mask_options: Any,
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.options = {
+            "num_walks": num_walks,
+            "p_halt": p_halt,
+            "max_hops": max_hops,
+            "heads": heads,
+            "seed": seed,
+            **mask_options,
+        }
+        self.input = nn.Identity() if in_channels == out_channels else nn.Linear(in_channels, out_channels)
+        self.attention = GraphMaskedAttention(out_channels, heads, kind=kind, feature_map=feature_map)
+        self.f = nn.Parameter(self._new_mask(Graph.grid(1)).f.detach().clone())
+        self._seen: tuple[Tensor, Tensor | None, int] | None = None
+        self._mask: list[GRFMask] = []  # in a list, so that the walks are no part of the module
+
+    def _new_mask(self, graph: Graph) -> GRFMask:
+        return GRFMask(graph, **self.options)
+
+    def reset_parameters(self) -> None:
+        """Starts afresh; the walks stay."""
+        if isinstance(self.input, nn.Linear):
+            self.input.reset_parameters()
+        nn.init.xavier_uniform_(self.attention.in_proj_weight)
+        self.attention.out_proj.reset_parameters()
+        with torch.no_grad():
+            self.f.copy_(self._new_mask(Graph.grid(1)).f)
+
+    def _mask_for(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> GRFMask:
+        if self._seen is None or not _same_edges(self._seen, (edge_index, edge_weight, num_nodes)):
+            graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
+            self._mask = [self._new_mask(graph)]
+            self._seen = (edge_index, edge_weight, num_nodes)
+        mask = self._mask[0]
+        mask.f = self.f
+        return mask
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
+    ) -> Tensor:
+        """x: [N, in_channels], edge_index: [2, E], edge_weight: [E] -> [N, out_channels]."""
+        out, _ = self.attention(self.input(x), mask=self._mask_for(edge_index, edge_weight, x.shape[0]))
+        return out
+
+    def extra_repr(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
+
+
+def _same_edges(a: tuple[Tensor, Tensor | None, int], b: tuple[Tensor, Tensor | None, int]) -> bool:
+    def same(x: Tensor | None, y: Tensor | None) -> bool:
+        return x is y or (x is not None and y is not None and x.shape == y.shape and torch.equal(x, y))
+
+    return a[2] == b[2] and same(a[0], b[0]) and same(a[1], b[1])

@@ -1,0 +1,109 @@
+"""Graphs from everything that people keep them in."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import topomask
+import torch
+from topomask import Graph
+
+
+def test_every_source_gives_the_same_graph(karate: Graph) -> None:
+    dense = karate.to_dense()
+    edges = dense.nonzero().T
+    sources = [
+        Graph.from_edge_index(edges, 34),
+        Graph.from_edge_index(edges[:, edges[0] < edges[1]].int(), 34, undirected=True),
+        Graph.from_csr(karate.row_ptr, karate.col, karate.weight),
+        Graph.from_dense(dense),
+        Graph.from_scipy(scipy.sparse.coo_array(dense.numpy())),
+        Graph.from_pyg(SimpleNamespace(edge_index=edges, num_nodes=34)),
+    ]
+    for graph in sources:
+        assert not graph.directed
+        assert torch.equal(graph.row_ptr, karate.row_ptr)
+        assert torch.equal(graph.col, karate.col)
+        assert torch.equal(graph.weight, karate.weight)
+    assert (karate.to_scipy() != scipy.sparse.csr_matrix(dense.numpy())).nnz == 0
+
+
+def test_networkx() -> None:
+    networkx = pytest.importorskip("networkx")
+    source = networkx.DiGraph()
+    source.add_weighted_edges_from([("a", "b", 2.0), ("b", "c", 3.0), ("a", "a", -1.0)])
+    graph = Graph.from_networkx(source)
+    assert graph.directed
+    np.testing.assert_array_equal(graph.to_dense(), networkx.to_numpy_array(source))
+    path = networkx.path_graph(4)
+    np.testing.assert_array_equal(Graph.from_networkx(path).to_dense(), networkx.to_numpy_array(path))
+    assert Graph.from_networkx(networkx.empty_graph(3)).num_nodes == 3
+
+
+def test_points_and_grids() -> None:
+    points = torch.rand(50, 3, dtype=torch.float64)
+    graph = Graph.from_points(points, 4, symmetric=False)
+    nearest = torch.cdist(points, points).fill_diagonal_(torch.inf).argsort(1)[:, :4].sort(1)[0]
+    assert torch.equal(graph.col.view(50, 4).long(), nearest)
+    assert graph.directed and not Graph.from_points(points, 4).directed
+    assert Graph.grid(2, 3).num_entries == 14
+    assert Graph.grid(3, 3, diagonals=True).degrees().tolist() == [3, 5, 3, 5, 8, 5, 3, 5, 3]
+    assert Graph.grid(5, wrap=True).degrees().tolist() == [2] * 5
+
+
+def test_normalisations(one_way: Graph, karate: Graph) -> None:
+    dense = karate.to_dense()
+    degree = dense.sum(1)
+    torch.testing.assert_close(
+        karate.normalised().to_dense(), dense / (degree[:, None] * degree).sqrt(), rtol=1e-6, atol=1e-7
+    )
+    torch.testing.assert_close(karate.normalised("random-walk").to_dense().sum(1), torch.ones(34).double())
+    assert torch.equal(topomask.normalise(one_way, "none").weight, one_way.weight)
+    assert torch.equal(one_way.transposed().to_dense(), one_way.to_dense().T)
+    assert not one_way.is_symmetric() and karate.is_symmetric()
+
+
+def test_batches(karate: Graph) -> None:
+    edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    by_batch = Graph.from_edge_index(edges, batch=torch.tensor([0, 0, 1, 1, 1]))
+    assert by_batch.ptr.tolist() == [0, 2, 5] and by_batch.num_nodes == 5
+    by_ptr = Graph.from_edge_index(edges, ptr=torch.tensor([0, 2, 5]))
+    assert torch.equal(by_batch.ptr, by_ptr.ptr)
+    with pytest.raises(ValueError, match="edge \\(2, 3\\) joins two graphs"):
+        Graph.from_edge_index(edges, ptr=torch.tensor([0, 3, 5]))
+    with pytest.raises(ValueError, match="batch must be ascending \\[5\\]"):
+        Graph.from_edge_index(edges, 5, batch=torch.tensor([0, 1, 0, 1, 1]))
+
+    both = topomask.union([karate, Graph.grid(3, 2)])
+    assert both.ptr.tolist() == [0, 34, 40]
+    matrix = topomask.GRFMask(both, 8, 0.3, 3).dense()[0]
+    assert bool((matrix[:34, 34:] == 0).all()) and bool((matrix[34:, :34] == 0).all())
+
+
+def test_policies() -> None:
+    edges = torch.tensor([[0, 0, 1], [1, 1, 1]])
+    weights = torch.tensor([2.0, 3.0, 5.0])
+    assert Graph.from_edge_index(edges, 2, weights).weight.tolist() == [2.0, 5.0]
+    assert Graph.from_edge_index(edges, 2, weights, duplicates="sum").weight.tolist() == [5.0, 5.0]
+    assert Graph.from_edge_index(edges, 2, weights, self_loops="drop").num_entries == 1
+    empty = Graph.from_edge_index(torch.empty(2, 0, dtype=torch.int64), 3)
+    assert (empty.num_nodes, empty.num_entries) == (3, 0)
+
+
+def test_errors() -> None:
+    for make, message in (
+        (lambda: Graph.from_edge_index(torch.zeros(3, 2).long(), 3), "edge_index must be \\[2, E\\]"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [-1]]), 3), "nodes from 0 to 2, got -1"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), 3, torch.tensor([torch.inf])), "finite"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), 2, duplicates="drp"), "did you mean 'drop'"),
+        (lambda: Graph.from_dense(torch.ones(2, 3)), "expected a matrix \\[N, N\\]"),
+        (lambda: Graph.from_points(torch.rand(3, 2), 3), "less than the number of points 3"),
+        (lambda: Graph.grid(0, -3), "grid"),
+        (lambda: Graph.load("no-such-file.mtx"), "no-such-file.mtx"),
+        (lambda: Graph.grid(2, 2).normalised("symetric"), "did you mean 'symmetric'"),
+        (lambda: Graph.from_scipy(scipy.sparse.eye(2, 3)), "square"),
+        (lambda: topomask.GRFMask(Graph.grid(2, 2), seed=-1), "seed must be between"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()

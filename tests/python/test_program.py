@@ -1,0 +1,140 @@
+"""The package and the command line program: the same features, the same attention, the same choices."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import topomask
+import torch
+from topomask._attention import choose_engine, feature_map_of
+from topomask._load import check_torch, program
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "flags, options",
+    [
+        ([], {}),
+        (["--coupling", "both", "--p-halt", "0.2"], {"coupling": "both", "p_halt": 0.2}),
+        (["--ensembles", "independent", "--step", "weighted"], {"ensembles": "independent", "step": "weighted"}),
+        (["--ensembles", "asymmetric", "--length", "fixed"], {"ensembles": "asymmetric", "length": "fixed"}),
+        (["--length", "survival:1,0.9,0.2,0.2,0", "--ad-hoc"],
+         {"length": [1, 0.9, 0.2, 0.2, 0], "importance_weights": False}),
+    ],
+)  # fmt: skip
+def test_features_are_identical(tmp_path: Path, flags: list[str], options: dict) -> None:
+    phi, psi = tmp_path / "phi.npz", tmp_path / "psi.npz"
+    seed = str(2**63 + 5)
+    run("features", "--graph", "ba:60,3,1", "--kernel", "diffusion:sigma2=2", "--walks", "6", "--max-hops", "4",
+        "--seed", seed, "--out", str(phi), "--out-keys", str(psi), *flags)  # fmt: skip
+    graph = topomask.Graph.load("ba:60,3,1")
+    settings = {"p_halt": 0.5, **options}
+    mask = topomask.GRFMask(
+        graph, 6, max_hops=4, seed=int(seed), init="diffusion:sigma2=2", dtype=torch.float64, **settings
+    )
+    for ours, path in zip(mask.features(), (phi, psi)):
+        theirs = scipy.sparse.load_npz(path)
+        assert np.array_equal(ours.crow_indices(), theirs.indptr)
+        assert np.array_equal(ours.col_indices(), theirs.indices)
+        assert np.array_equal(ours.values().float(), theirs.data)
+
+
+@pytest.mark.parametrize("engine", ["mask", "dense"])
+@pytest.mark.parametrize(
+    "flags, options",
+    [
+        ([], {}),
+        (["--kind", "softmax"], {"kind": "softmax"}),
+        (["--feature-map", "favor"], {"feature_map": "favor", "feature_seed": 7}),
+        (["--feature-map", "elu1"], {"feature_map": "elu1"}),
+    ],
+)
+def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, engine: str) -> None:
+    q, k, v = (torch.randn(2, 3, 64, 5) for _ in range(3))
+    for name, x in zip("qkv", (q, k, v)):
+        np.save(tmp_path / f"{name}.npy", x.numpy())
+    run("attend", "--graph", "grid:8x8", "--walks", "8", "--p-halt", "0.3", "--seed", "7", "--max-hops", "6",
+        "--modulation", "1,0.5,0.25", *flags, "--engine", engine, "--out", str(tmp_path / "o.npy"),
+        "--q", str(tmp_path / "q.npy"), "--k", str(tmp_path / "k.npy"), "--v", str(tmp_path / "v.npy"))  # fmt: skip
+    mask = topomask.GRFMask(topomask.Graph.grid(8, 8), 8, 0.3, 6, seed=7, init=[1, 0.5, 0.25])
+    out = topomask.attention(q, k, v, mask=mask, engine=engine, epsilon=0, **options)
+    torch.testing.assert_close(
+        out.detach(), torch.from_numpy(np.load(tmp_path / "o.npy")), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "graph, flags, make",
+    [
+        ("grid:20x20", [], lambda g: topomask.GRFMask(g, 4, 0.5, 20)),
+        ("grid:8x8", ["--walks", "64"], lambda g: topomask.GRFMask(g, 64, 0.5, 20)),
+        ("grid:30x30", ["--mask", "power-series"], lambda g: topomask.PowerSeriesMask(g, 20)),
+        ("grid:30x30", ["--mask", "none"], lambda g: topomask.NoMask(g.num_nodes)),
+        ("grid:9x9", ["--mask", "toeplitz"], lambda g: topomask.ToeplitzMask((9, 9))),
+        ("path:3000", ["--mask", "toeplitz"], lambda g: topomask.ToeplitzMask((3000,))),
+    ],
+)
+def test_the_same_engine_is_chosen(tmp_path: Path, graph: str, flags: list[str], make) -> None:
+    g = topomask.Graph.load(graph)
+    q = torch.randn(1, 2, g.num_nodes, 16)
+    np.save(tmp_path / "q.npy", q.numpy())
+    file = str(tmp_path / "q.npy")
+    walks = [] if "--walks" in flags else ["--walks", "4"]
+    plan = json.loads(
+        run(
+            "attend",
+            "--graph",
+            graph,
+            *flags,
+            *walks,
+            "--q",
+            file,
+            "--k",
+            file,
+            "--v",
+            file,
+            "--print-plan",
+            "--json",
+        )
+    )
+    features = feature_map_of("relu", 0)(q)
+    assert choose_engine(make(g), features, q, False, "auto", 2**31) == plan["plan"]["engine"]
+
+
+def test_module_runs_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "topomask", "--version"], capture_output=True, text=True, check=True
+    )
+    assert topomask.__version__ in done.stdout
+
+
+def test_supported_versions_of_torch() -> None:
+    for good in ("2.11.0", "2.12.1+cu130", "2.13.0"):
+        check_torch(good)
+    for bad in ("2.10.1", "2.14.0a0", "3.0.0"):
+        with pytest.raises(ImportError, match=f"supports torch 2.11 to 2.13, but torch {bad.split('+')[0]}"):
+            check_torch(bad)
+
+
+def test_node_kernel(karate: topomask.Graph) -> None:
+    train, test = np.arange(0, 34, 2), np.arange(1, 34, 2)
+    exact = topomask.NodeKernel(karate, "diffusion:sigma2=2", exact=True)
+    matrix = exact.fit_transform(train)
+    w = karate.normalised().to_dense()
+    heat = torch.matrix_exp(w - torch.eye(34)).numpy()
+    np.testing.assert_allclose(matrix, heat[np.ix_(train, train)], atol=1e-6)
+    walks = topomask.NodeKernel(karate, "diffusion:sigma2=2", num_walks=4096, p_halt=0.2)
+    assert np.linalg.eigvalsh(walks.fit_transform(train)).min() > -1e-9
+    np.testing.assert_allclose(walks.transform(test), heat[np.ix_(test, train)], atol=0.05)
+    assert topomask.NodeKernel(**walks.get_params()).set_params(seed=3).seed == 3
+    with pytest.raises(ValueError, match="whole numbers from 0 to 33"):
+        exact.transform([34])
