@@ -65,6 +65,36 @@ struct LoadRelu {
   HWY_INLINE double operator()(double x) const { return x > 0 ? x : 0; }
 };
 
+// <a, b>, summed lane by lane: a single running sum would wait for every addition.
+template <class T>
+HWY_INLINE T dot_product(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t size) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto sums = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) sums = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sums);
+  T sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// out = max(x, 0) + epsilon; returns the sum of out.
+template <class T>
+HWY_INLINE T relu_features(const T* HWY_RESTRICT x, T epsilon, std::int64_t size, T* HWY_RESTRICT out) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto sums = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto feature = hn::Add(hn::Max(hn::LoadU(d, x + i), hn::Zero(d)), hn::Set(d, epsilon));
+    hn::StoreU(feature, d, out + i);
+    sums = hn::Add(sums, feature);
+  }
+  T sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < size; ++i) sum += out[i] = (x[i] > 0 ? x[i] : 0) + epsilon;
+  return sum;
+}
+
 // out[r] = <a, load(b_r)> for four rows b_r.
 template <class T, class Load>
 HWY_INLINE void four_dots(const T* HWY_RESTRICT a, const T* const b[4], std::int64_t size, const Load& load,

@@ -51,11 +51,7 @@ HWY_INLINE void row_dots(const RowAttention<T>& head, std::int64_t row, const st
     indexed_dots(q, head.k, index, count, head.features, dot, load);
     return;
   }
-  T sum = 0;
-  for (std::int64_t c = 0; c < head.features; ++c) {
-    scratch.features[c] = load(q[c]) + head.epsilon;
-    sum += scratch.features[c];
-  }
+  const T sum = relu_features(q, head.epsilon, head.features, scratch.features.data());
   indexed_dots(scratch.features.data(), head.k, index, count, head.features, dot, load);
   for (std::int64_t p = 0; p < count; ++p) dot[p] += head.epsilon * sum;
 }
@@ -125,8 +121,7 @@ HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, s
     const std::int32_t* index = head.mask.col + first;
     scratch.reserve(count, head.features);
     const T* g = grad_out + row * d_v;
-    T along_out = 0;  // <g_i, out_i>: what the normaliser takes away
-    for (std::int64_t c = 0; c < d_v; ++c) along_out += g[c] * out[row * d_v + c];
+    const T along_out = dot_product(g, out + row * d_v, d_v);  // what the normaliser takes away
     T* slope = scratch.first.data();
     indexed_dots(g, head.v, index, count, d_v, slope);
     const T inverse = inverse_normaliser[row];
