@@ -159,73 +159,77 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
   }
 }
 
-void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end, float* out,
-                   float* inverse, float* row_max, float* dot) {
-  Scratch<float> scratch;
+// Highway exports plain functions, one per type; which features they compute is decided here.
+template <class T>
+HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
+                            T* inverse, T* row_max, T* dot) {
+  Scratch<T> scratch;
   if (head.relu) {
     forward_rows<LoadRelu>(head, begin, end, out, inverse, row_max, dot, scratch);
   } else {
     forward_rows<LoadPlain>(head, begin, end, out, inverse, row_max, dot, scratch);
   }
+}
+
+template <class T>
+HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
+                             const T* grad_out, const T* out, const T* inverse, const T* row_max,
+                             const T* dot, T* grad_q, T* grad_value, T* key_weight, T* value_weight) {
+  Scratch<T> scratch;
+  if (head.relu) {
+    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                            key_weight, value_weight, scratch);
+  } else {
+    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                             key_weight, value_weight, scratch);
+  }
+}
+
+template <class T>
+HWY_INLINE void columns_any(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
+                            std::int64_t end, const T* grad_out, const T* key_weight, const T* value_weight,
+                            T* grad_k, T* grad_v) {
+  Scratch<T> scratch;
+  if (head.relu) {
+    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                               scratch);
+  } else {
+    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
+                                scratch);
+  }
+}
+
+void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end, float* out,
+                   float* inverse, float* row_max, float* dot) {
+  forward_any(head, begin, end, out, inverse, row_max, dot);
 }
 void backward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end,
                     const float* grad_out, const float* out, const float* inverse, const float* row_max,
                     const float* dot, float* grad_q, float* grad_value, float* key_weight,
                     float* value_weight) {
-  Scratch<float> scratch;
-  if (head.relu) {
-    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                            key_weight, value_weight, scratch);
-  } else {
-    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                             key_weight, value_weight, scratch);
-  }
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, key_weight,
+               value_weight);
 }
 void columns_float(const RowAttention<float>& head, const SparseRows& columns, std::int64_t begin,
                    std::int64_t end, const float* grad_out, const float* key_weight,
                    const float* value_weight, float* grad_k, float* grad_v) {
-  Scratch<float> scratch;
-  if (head.relu) {
-    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                               scratch);
-  } else {
-    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                                scratch);
-  }
+  columns_any(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
 }
 void forward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end, double* out,
                     double* inverse, double* row_max, double* dot) {
-  Scratch<double> scratch;
-  if (head.relu) {
-    forward_rows<LoadRelu>(head, begin, end, out, inverse, row_max, dot, scratch);
-  } else {
-    forward_rows<LoadPlain>(head, begin, end, out, inverse, row_max, dot, scratch);
-  }
+  forward_any(head, begin, end, out, inverse, row_max, dot);
 }
 void backward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end,
                      const double* grad_out, const double* out, const double* inverse, const double* row_max,
                      const double* dot, double* grad_q, double* grad_value, double* key_weight,
                      double* value_weight) {
-  Scratch<double> scratch;
-  if (head.relu) {
-    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                            key_weight, value_weight, scratch);
-  } else {
-    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                             key_weight, value_weight, scratch);
-  }
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, key_weight,
+               value_weight);
 }
 void columns_double(const RowAttention<double>& head, const SparseRows& columns, std::int64_t begin,
                     std::int64_t end, const double* grad_out, const double* key_weight,
                     const double* value_weight, double* grad_k, double* grad_v) {
-  Scratch<double> scratch;
-  if (head.relu) {
-    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                               scratch);
-  } else {
-    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                                scratch);
-  }
+  columns_any(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
 }
 
 }  // namespace topomask::HWY_NAMESPACE
