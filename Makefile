@@ -72,6 +72,10 @@ bench: build ## Measure the walks against a plain per-walker loop, in cache and 
 	build/release/topomask bench walks --graph grid:181x181
 	build/release/topomask bench walks --graph regular:2000000,8
 
+.PHONY: docs
+docs: build ## Write the API reference of the headers and the Python package to build/docs/api
+	PYTHONPATH=build/release/python "$$(cat .setup/python)" scripts/make_api_reference.py
+
 .PHONY: format
 format: ## Format all C++ sources in place
 	@scripts/format.sh
