@@ -83,7 +83,7 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
 
 // q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
 // float64 or bfloat16 (accumulated in float32). Differentiable in q, k, v and the mask's parameters; the
-// backward pass recomputes the scores, so its memory is linear wherever the forward pass's is.
+// backward pass needs memory linear in the inputs and the mask's entries wherever the forward pass does.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
                      const AttentionOptions& options = {});
 

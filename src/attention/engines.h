@@ -1,7 +1,7 @@
 // The three engines behind attention(). Each takes queries and keys as features already ([B, H, N, m],
 // contiguous, float32 or float64), values [B, H, N, d_v], and returns [B, H, N, d_v]; each is differentiable
-// in all of them and in the mask's parameters, and recomputes scores in its backward pass instead of storing
-// them.
+// in all of them and in the mask's parameters, and needs
+// memory linear in its inputs, the mask's entries or the block at hand.
 #pragma once
 
 #include <ATen/core/Tensor.h>
