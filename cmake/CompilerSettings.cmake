@@ -1,12 +1,13 @@
 # Warnings and sanitizers, carried by one interface target that every target of ours links privately.
 add_library(topomask_compiler_settings INTERFACE)
 target_compile_options(topomask_compiler_settings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion>
   # a * b + c must round the same in every instruction set, or walks would differ between machines
-  -ffp-contract=off)
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(TOPOMASK_WERROR)
   # GCC 12 warns about overlapping copies inside std::string where there are none (GCC bug 105651).
-  target_compile_options(topomask_compiler_settings INTERFACE -Werror -Wno-error=restrict)
+  target_compile_options(topomask_compiler_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror;-Wno-error=restrict>)
 endif()
 if(TOPOMASK_SANITIZE)
   target_compile_options(topomask_compiler_settings INTERFACE

@@ -1,4 +1,4 @@
-# The C++ libraries inside a PyTorch wheel, as one imported target: torch::cpu.
+# The C++ libraries inside a PyTorch wheel, as imported targets: torch::cpu and, where the wheel has it, torch::cuda.
 #
 # find_package(Torch) of the CUDA wheel wants a CUDA toolkit at configure time and then links the system's NCCL;
 # linking the wheel's own libraries directly works with and without one. Torch's libgomp is linked too: a process
@@ -59,4 +59,8 @@ if(NOT TARGET torch::cpu)
     set(_gomp gomp)  # a torch that was built on this machine uses the compiler's runtime
   endif()
   target_link_libraries(torch::cpu INTERFACE ${_gomp})
+endif()
+if(NOT TARGET torch::cuda AND EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
+  add_library(torch::cuda INTERFACE IMPORTED)
+  target_link_libraries(torch::cuda INTERFACE torch::cpu ${TORCH_ROOT}/lib/libtorch_cuda.so ${TORCH_ROOT}/lib/libc10_cuda.so)
 endif()

@@ -13,7 +13,7 @@ if ! "$clang_format" --version | grep -q 'version 14\.'; then
   echo "format: note: this project is formatted with clang-format 14; here is $("$clang_format" --version)" >&2
 fi
 
-mapfile -d '' sources < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp')
+mapfile -d '' sources < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu')
 existing=()
 for source in "${sources[@]}"; do
   if [[ -e $source ]]; then existing+=("$source"); fi

@@ -1,0 +1,39 @@
+# Decides whether the CUDA kernels are built, and how. Sets TOPOMASK_WITH_CUDA.
+#
+# AUTO takes what is there and is silent where there is nothing: no nvcc, a torch without CUDA, or a sanitizer build
+# (which is about the host code). Nothing here needs a GPU.
+#
+#   TOPOMASK_CUDA_ARCHITECTURES   machine code for the H200, and portable code that the driver translates for any other
+#                                 device from compute capability 8.0 on; -DTOPOMASK_CUDA_ARCHITECTURES=90 builds faster
+set(TOPOMASK_CUDA_ARCHITECTURES "80-virtual;90-real" CACHE STRING "What nvcc compiles for")
+set(TOPOMASK_WITH_CUDA OFF)
+if(TOPOMASK_CUDA STREQUAL "OFF" OR (TOPOMASK_CUDA STREQUAL "AUTO" AND TOPOMASK_SANITIZE))
+  return()
+endif()
+
+find_program(TOPOMASK_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NOT TARGET torch::cuda OR NOT TOPOMASK_NVCC)
+  if(NOT TOPOMASK_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "TOPOMASK_CUDA=${TOPOMASK_CUDA} needs nvcc (found: ${TOPOMASK_NVCC}) and a torch with CUDA "
+                        "(torch ${TORCH_VERSION} of ${TOPOMASK_PYTHON})")
+  endif()
+  return()
+endif()
+
+set(CMAKE_CUDA_COMPILER ${TOPOMASK_NVCC})
+set(CMAKE_CUDA_ARCHITECTURES ${TOPOMASK_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # torch's own: two runtimes in one process would not share streams
+if(CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+# CMake before 3.26 quietly compiles CUDA as C++17 when asked for 20.
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
+                    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+set(TOPOMASK_WITH_CUDA ON)
+
+# topomask_exact_rounding(file...): no a * b + c in these CUDA sources is fused, so that they round as the CPU does.
+function(topomask_exact_rounding)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY topomask PROPERTIES COMPILE_OPTIONS --fmad=false)
+endfunction()

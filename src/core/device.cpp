@@ -1,0 +1,54 @@
+#include "topomask/device.h"
+
+#include <charconv>
+
+#include "core/check.h"
+
+#ifdef TOPOMASK_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+namespace topomask {
+namespace {
+
+int num_gpus() {
+#ifdef TOPOMASK_CUDA
+  return static_cast<int>(c10::cuda::device_count());  // 0 where there is no driver; never throws
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+bool cuda_is_built() {
+#ifdef TOPOMASK_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
+bool cuda_is_available() {
+  return num_gpus() > 0;
+}
+
+c10::Device parse_device(const std::string& word) {
+  if (word == "cpu") return c10::kCPU;
+  int index = 0;
+  const bool numbered = word.starts_with("cuda:");
+  if (numbered) {
+    const char* end = word.data() + word.size();
+    const auto [stop, status] = std::from_chars(word.data() + 5, end, index);
+    check(status == std::errc() && stop == end && index >= 0, "device '{}': expected cpu, cuda or cuda:0",
+          word);
+  } else {
+    check(word == "cuda", "device '{}': expected cpu, cuda or cuda:0", word);
+  }
+  check(cuda_is_built(), "device '{}': this topomask was built without CUDA; only cpu is available", word);
+  check(cuda_is_available(), "device '{}': no GPU was found on this machine; only cpu is available", word);
+  check(index < num_gpus(), "device '{}': this machine has {} GPU(s), numbered from 0", word, num_gpus());
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace topomask

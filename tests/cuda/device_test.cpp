@@ -1,0 +1,28 @@
+#include <ATen/ops/arange.h>
+
+#include "gpu.h"
+#include "topomask/error.h"
+
+namespace topomask {
+namespace {
+
+TEST(Device, IsBuiltForCudaHere) {
+  EXPECT_TRUE(cuda_is_built());
+}
+
+TEST(Device, KnowsItsWords) {
+  EXPECT_EQ(parse_device("cpu").str(), "cpu");
+  EXPECT_THROW(parse_device("gpu"), Error);
+  EXPECT_THROW(parse_device("cuda:"), Error);
+  EXPECT_THROW(parse_device("cuda:-1"), Error);
+  EXPECT_THROW(parse_device("cuda:1000"), Error);
+}
+
+TEST(Device, HoldsTensors) {
+  TOPOMASK_NEEDS_GPU();
+  const at::Tensor x = at::arange(5, at::TensorOptions().device(parse_device("cuda")));
+  EXPECT_EQ(x.sum().item<std::int64_t>(), 10);
+}
+
+}  // namespace
+}  // namespace topomask
