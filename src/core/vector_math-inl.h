@@ -16,8 +16,20 @@ namespace topomask::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The sums of the lanes of four vectors. For float they are interleaved pairwise, three shuffles a sum; the
-// blocks of 128 bits are added last, through memory.
+// Adds the blocks of 128 bits of a vector, in registers.
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+template <class D, class V>
+HWY_INLINE auto sum_of_blocks(D d, V v) {
+  if constexpr (D::kPrivateN * sizeof(hn::TFromD<D>) <= 16) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
+// The sums of the lanes of four vectors. For float they are interleaved pairwise, three shuffles a sum.
 template <class V>
 HWY_INLINE void four_sums(hn::ScalableTag<double> d, V a, V b, V c, V e, double* HWY_RESTRICT out) {
   out[0] = hn::GetLane(hn::SumOfLanes(d, a));
@@ -28,9 +40,11 @@ HWY_INLINE void four_sums(hn::ScalableTag<double> d, V a, V b, V c, V e, double*
 
 template <class V>
 HWY_INLINE void four_sums(hn::ScalableTag<float> d, V a, V b, V c, V e, float* HWY_RESTRICT out) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)d;
-  out[0] = hn::GetLane(a), out[1] = hn::GetLane(b), out[2] = hn::GetLane(c), out[3] = hn::GetLane(e);
+#if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
+  out[0] = hn::GetLane(hn::SumOfLanes(d, a));
+  out[1] = hn::GetLane(hn::SumOfLanes(d, b));
+  out[2] = hn::GetLane(hn::SumOfLanes(d, c));
+  out[3] = hn::GetLane(hn::SumOfLanes(d, e));
 #else
   const hn::Repartition<double, decltype(d)> pairs;  // only moves pairs of floats about
   const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
@@ -38,13 +52,7 @@ HWY_INLINE void four_sums(hn::ScalableTag<float> d, V a, V b, V c, V e, float* H
   const V sums =
       hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, ce))),
               hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, ce))));
-  HWY_ALIGN float blocks[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(sums, d, blocks);
-  const hn::FixedTag<float, 4> four;
-  auto total = hn::Load(four, blocks);
-  for (std::size_t block = 4; block < hn::Lanes(d); block += 4)
-    total = hn::Add(total, hn::Load(four, blocks + block));
-  hn::StoreU(total, four, out);
+  hn::StoreU(sum_of_blocks(d, sums), hn::FixedTag<float, 4>(), out);
 #endif
 }
 
@@ -93,6 +101,19 @@ HWY_INLINE T relu_features(const T* HWY_RESTRICT x, T epsilon, std::int64_t size
   T sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (; i < size; ++i) sum += out[i] = (x[i] > 0 ? x[i] : 0) + epsilon;
   return sum;
+}
+
+// Through x -> max(x, 0) + epsilon backwards: grad = grad + shift where x >= 0, else 0.
+template <class T>
+HWY_INLINE void relu_gradient(const T* HWY_RESTRICT x, T shift, std::int64_t size, T* HWY_RESTRICT grad) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    const auto shifted = hn::Add(hn::LoadU(d, grad + i), hn::Set(d, shift));
+    hn::StoreU(hn::IfThenElseZero(hn::Ge(hn::LoadU(d, x + i), hn::Zero(d)), shifted), d, grad + i);
+  }
+  for (; i < size; ++i) grad[i] = x[i] >= 0 ? grad[i] + shift : T{0};
 }
 
 // out[r] = <a, load(b_r)> for four rows b_r.
@@ -172,6 +193,86 @@ HWY_INLINE void indexed_sum(const WeightOf& weight_of, const T* HWY_RESTRICT row
     y[c] = sum;
   }
 }
+
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+// How many vectors a row may have for the loops below to keep a row and a sum of rows in registers.
+constexpr int kMaxRegisterVectors = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
+
+// The two halves of attention in one loop, four nonzeros at a time: dots of `a` with rows_a, which `combine`
+// turns into weights, and the weighted sum of rows_b. Nothing but the weights passes through memory, and the
+// fetches of rows_b overlap the dots.
+//   combine(p, count, dots, weights): for the nonzeros p .. p + count - 1, count <= 4; both arrays have four
+//   elements out = sum_p weight_p load_b(rows_b[index[p]])
+// Rows of `a` and rows_a have kA vectors, those of rows_b and `out` kB.
+template <int kA, int kB, class T, class LoadA, class LoadB, class Combine, class Finish>
+HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT rows_a, const LoadA& load_a,
+                              const T* HWY_RESTRICT rows_b, const LoadB& load_b,
+                              const std::int32_t* HWY_RESTRICT index, std::int64_t count,
+                              const Combine& combine, const Finish& finish, T* HWY_RESTRICT out) {
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  const D d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  V left[kA], sum[kB];
+  for (int i = 0; i < kA; ++i) left[i] = hn::LoadU(d, a + i * kLanes);
+  for (int i = 0; i < kB; ++i) sum[i] = hn::Zero(d);
+  const auto dot = [&](std::int64_t row) HWY_ATTR {
+    const T* HWY_RESTRICT right = rows_a + row * (kA * kLanes);
+    V total = hn::Mul(left[0], load_a(hn::LoadU(d, right)));
+    for (int i = 1; i < kA; ++i) total = hn::MulAdd(left[i], load_a(hn::LoadU(d, right + i * kLanes)), total);
+    return total;
+  };
+  const auto add = [&](std::int64_t row, T weight) HWY_ATTR {
+    const T* HWY_RESTRICT right = rows_b + row * (kB * kLanes);
+    const V w = hn::Set(d, weight);
+    for (int i = 0; i < kB; ++i) sum[i] = hn::MulAdd(w, load_b(hn::LoadU(d, right + i * kLanes)), sum[i]);
+  };
+  T dots[4] = {}, weights[4] = {};
+  std::int64_t p = 0;
+  for (; p + 4 <= count; p += 4) {
+    const std::int64_t r0 = index[p], r1 = index[p + 1], r2 = index[p + 2], r3 = index[p + 3];
+    four_sums(d, dot(r0), dot(r1), dot(r2), dot(r3), dots);
+    combine(p, 4, dots, weights);
+    add(r0, weights[0]), add(r1, weights[1]), add(r2, weights[2]), add(r3, weights[3]);
+  }
+  if (const std::int64_t rest = count - p; rest > 0) {
+    // The last group repeats its final row; the surplus weights are not used.
+    const std::int64_t r0 = index[p], r1 = index[p + (rest > 1 ? 1 : 0)], r2 = index[count - 1];
+    four_sums(d, dot(r0), dot(r1), dot(r2), hn::Zero(d), dots);
+    combine(p, rest, dots, weights);
+    add(r0, weights[0]);
+    if (rest > 1) add(r1, weights[1]);
+    if (rest > 2) add(r2, weights[2]);
+  }
+  const V factor = hn::Set(d, finish());
+  for (int i = 0; i < kB; ++i) hn::StoreU(hn::Mul(sum[i], factor), d, out + i * kLanes);
+}
+
+// out_a = sum_p weight_of(p).first load_a(rows_a[index[p]]), and the same of rows_b with the second weight.
+template <int kA, int kB, class T, class WeightsOf, class LoadA, class LoadB>
+HWY_INLINE void two_sums(const WeightsOf& weights_of, const T* HWY_RESTRICT rows_a, const LoadA& load_a,
+                         const T* HWY_RESTRICT rows_b, const LoadB& load_b,
+                         const std::int32_t* HWY_RESTRICT index, std::int64_t count, T* HWY_RESTRICT out_a,
+                         T* HWY_RESTRICT out_b) {
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  const D d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  V sum_a[kA], sum_b[kB];
+  for (int i = 0; i < kA; ++i) sum_a[i] = hn::Zero(d);
+  for (int i = 0; i < kB; ++i) sum_b[i] = hn::Zero(d);
+  for (std::int64_t p = 0; p < count; ++p) {
+    const T* HWY_RESTRICT a = rows_a + index[p] * (kA * kLanes);
+    const T* HWY_RESTRICT b = rows_b + index[p] * (kB * kLanes);
+    const auto [weight_a, weight_b] = weights_of(p);
+    const V wa = hn::Set(d, weight_a), wb = hn::Set(d, weight_b);
+    for (int i = 0; i < kA; ++i) sum_a[i] = hn::MulAdd(wa, load_a(hn::LoadU(d, a + i * kLanes)), sum_a[i]);
+    for (int i = 0; i < kB; ++i) sum_b[i] = hn::MulAdd(wb, load_b(hn::LoadU(d, b + i * kLanes)), sum_b[i]);
+  }
+  for (int i = 0; i < kA; ++i) hn::StoreU(sum_a[i], d, out_a + i * kLanes);
+  for (int i = 0; i < kB; ++i) hn::StoreU(sum_b[i], d, out_b + i * kLanes);
+}
+#endif
 
 }  // namespace topomask::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -100,22 +100,21 @@ FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q,
   at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options()), grad_k = at::empty(a.k.sizes(), a.k.options());
   at::Tensor grad_v = at::empty(a.v.sizes(), a.v.options());
   at::Tensor grad_values = at::zeros(a.values.sizes(), a.values.options());
-  at::Tensor key_weight = at::empty({nnz}, a.q.options()), value_weight = at::empty({nnz}, a.q.options());
+  at::Tensor column_weights = at::empty({nnz, 2}, a.q.options());
   AT_DISPATCH_FLOATING_TYPES(a.q.scalar_type(), kOp, [&] {
     for (std::int64_t i = 0; i < a.pairs; ++i) {
       const RowAttention<scalar_t> head = a.head<scalar_t>(i);
+      auto* weights = reinterpret_cast<ColumnWeights<scalar_t>*>(column_weights.data_ptr<scalar_t>());
       const scalar_t* g_head = g.const_data_ptr<scalar_t>() + i * a.n * a.d_v;
       row_attention_backward(head, g_head, result.const_data_ptr<scalar_t>() + i * a.n * a.d_v,
                              inverses.const_data_ptr<scalar_t>() + i * a.n,
                              softmax ? maxima.const_data_ptr<scalar_t>() + i * a.n : nullptr,
                              products.const_data_ptr<scalar_t>() + i * nnz,
                              grad_q.data_ptr<scalar_t>() + i * a.n * a.m,
-                             grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz,
-                             key_weight.data_ptr<scalar_t>(), value_weight.data_ptr<scalar_t>());
-      column_attention_backward(head, a.pattern.transposed(), g_head, key_weight.const_data_ptr<scalar_t>(),
-                                value_weight.const_data_ptr<scalar_t>(),
-                                grad_k.data_ptr<scalar_t>() + i * a.n * a.m,
-                                grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);
+                             grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz, weights);
+      column_attention_backward<scalar_t>(head, a.pattern.transposed(), g_head, weights,
+                                          grad_k.data_ptr<scalar_t>() + i * a.n * a.m,
+                                          grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);
     }
   });
   return {grad_q, grad_k, grad_v, grad_values};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "attention/cpu/row_attention.h"
@@ -66,21 +67,7 @@ HWY_INLINE void feature_gradient(const RowAttention<T>& head, const T* weight, c
   if (!head.relu) return;
   T total = 0;
   for (std::int64_t p = 0; p < count; ++p) total += weight[p];
-  for (std::int64_t c = 0; c < head.features; ++c) out[c] = at[c] >= 0 ? out[c] + head.epsilon * total : T{0};
-}
-
-// Asks for the rows of k and v that a later row of the mask will read, while this one computes: on a graph
-// larger than the cache, fetching them is most of the time.
-template <class T>
-HWY_INLINE void prefetch_row(const RowAttention<T>& head, std::int64_t row) {
-  if (row >= head.mask.num_rows) return;
-  constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t p = head.mask.row_ptr[row]; p < head.mask.row_ptr[row + 1]; ++p) {
-    const T* k = head.k + head.mask.col[p] * head.features;
-    const T* v = head.v + head.mask.col[p] * head.value_columns;
-    for (std::int64_t c = 0; c < head.features; c += kLine) __builtin_prefetch(k + c);
-    for (std::int64_t c = 0; c < head.value_columns; c += kLine) __builtin_prefetch(v + c);
-  }
+  relu_gradient(at, head.epsilon * total, head.features, out);
 }
 
 template <class Load, class T>
@@ -91,7 +78,6 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
     const std::int64_t count = head.mask.row_ptr[row + 1] - first;
     const std::int32_t* index = head.mask.col + first;
     scratch.reserve(count, head.features);
-    prefetch_row(head, row + 2);
     T* weight = scratch.first.data();
     row_dots<Load>(head, row, index, count, scratch, weight);
     if (dot != nullptr) std::copy_n(weight, count, dot + first);
@@ -109,10 +95,31 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
   }
 }
 
+// What the backward pass derives at a nonzero p of a row from the slope <g_i, v_j>.
+template <class T>
+struct RowSlope {
+  const RowAttention<T>& head;
+  std::int64_t first;  // nonzero of the row
+  T along_out;         // <g_i, out_i>: what the normaliser takes away
+  T inverse, row_max;
+
+  // Returns dL/d<q_i, k_j>.
+  HWY_INLINE T operator()(std::int64_t p, T slope, const T* dot, T* grad_value,
+                          ColumnWeights<T>* weights) const {
+    const T mask = head.value[first + p];
+    const T score = head.softmax ? std::exp(dot[first + p] * head.scale - row_max) : dot[first + p];
+    const T grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
+    grad_value[first + p] += grad_score * score;
+    const T key = grad_score * mask * (head.softmax ? score * head.scale : T{1});
+    weights[first + p] = {key, mask * score * inverse};
+    return key;
+  }
+};
+
 template <class Load, class T>
 HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                               const T* grad_out, const T* out, const T* inverse_normaliser, const T* row_max,
-                              const T* dot, T* grad_q, T* grad_value, T* key_weight, T* value_weight,
+                              const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights,
                               Scratch<T>& scratch) {
   const std::int64_t d_v = head.value_columns;
   for (std::int64_t row = begin; row < end; ++row) {
@@ -124,24 +131,21 @@ HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, s
     const T along_out = dot_product(g, out + row * d_v, d_v);  // what the normaliser takes away
     T* slope = scratch.first.data();
     indexed_dots(g, head.v, index, count, d_v, slope);
-    const T inverse = inverse_normaliser[row];
+    T* key_weight = scratch.second.data();
+    const RowSlope<T> row_slope{head, first, along_out, inverse_normaliser[row],
+                                head.softmax ? row_max[row] : T{0}};
     for (std::int64_t p = 0; p < count; ++p) {
-      const T mask = head.value[first + p];
-      const T score = head.softmax ? std::exp(dot[first + p] * head.scale - row_max[row]) : dot[first + p];
-      const T grad_score = (slope[p] - along_out) * inverse;  // dL / d(M_ij e_ij)
-      grad_value[first + p] += grad_score * score;
-      value_weight[first + p] = mask * score * inverse;
-      key_weight[first + p] = grad_score * mask * (head.softmax ? score * head.scale : T{1});
+      key_weight[p] = row_slope(p, slope[p], dot, grad_value, weights);
     }
-    feature_gradient<Load>(head, key_weight + first, head.k, index, count, head.q + row * head.features,
+    feature_gradient<Load>(head, key_weight, head.k, index, count, head.q + row * head.features,
                            grad_q + row * head.features);
   }
 }
 
 template <class Load, class T>
 HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
-                                 std::int64_t end, const T* grad_out, const T* key_weight,
-                                 const T* value_weight, T* grad_k, T* grad_v, Scratch<T>& scratch) {
+                                 std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights,
+                                 T* grad_k, T* grad_v, Scratch<T>& scratch) {
   for (std::int64_t column = begin; column < end; ++column) {
     const std::int64_t first = columns.row_ptr[column];
     const std::int64_t count = columns.row_ptr[column + 1] - first;
@@ -149,8 +153,8 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
     scratch.reserve(count, head.features);
     T *by_key = scratch.first.data(), *by_value = scratch.second.data();
     for (std::int64_t p = 0; p < count; ++p) {
-      by_key[p] = key_weight[columns.entry[first + p]];
-      by_value[p] = value_weight[columns.entry[first + p]];
+      by_key[p] = weights[columns.entry[first + p]].key;
+      by_value[p] = weights[columns.entry[first + p]].value;
     }
     feature_gradient<Load>(head, by_key, head.q, index, count, head.k + column * head.features,
                            grad_k + column * head.features);
@@ -159,43 +163,177 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+// The same for rows of a few whole vectors, in one loop over the nonzeros each. Three times as fast as the
+// loops above.
+template <int kVectors, class Load, class T>
+HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
+                                     T* out, T* inverse_normaliser, T* dot, Scratch<T>& scratch) {
+  scratch.reserve(0, head.features);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t first = head.mask.row_ptr[row];
+    const T* q = head.q + row * head.features;
+    T shift = 0;
+    if (head.relu) {
+      shift = head.epsilon * relu_features(q, head.epsilon, head.features, scratch.features.data());
+      q = scratch.features.data();
+    }
+    T normaliser = 0;
+    const auto weigh = [&](std::int64_t p, std::int64_t count, const T* dots, T* weights) HWY_ATTR {
+      for (std::int64_t r = 0; r < count; ++r) {
+        const T score = dots[r] + shift;
+        if (dot != nullptr) dot[first + p + r] = score;
+        weights[r] = score * head.value[first + p + r];
+        normaliser += weights[r];
+      }
+    };
+    const auto inverse = [&]() HWY_ATTR {
+      return inverse_normaliser[row] = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
+    };
+    dots_then_sum<kVectors, kVectors>(q, head.k, Load(), head.v, LoadPlain(), head.mask.col + first,
+                                      head.mask.row_ptr[row + 1] - first, weigh, inverse,
+                                      out + row * head.value_columns);
+  }
+}
+
+template <int kVectors, class Load, class T>
+HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
+                                      const T* grad_out, const T* out, const T* inverse_normaliser,
+                                      const T* row_max, const T* dot, T* grad_q, T* grad_value,
+                                      ColumnWeights<T>* weights) {
+  const std::int64_t d_v = head.value_columns;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t first = head.mask.row_ptr[row];
+    const T* g = grad_out + row * d_v;
+    const RowSlope<T> row_slope{head, first, dot_product(g, out + row * d_v, d_v), inverse_normaliser[row],
+                                head.softmax ? row_max[row] : T{0}};
+    T total = 0;
+    const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR {
+      for (std::int64_t r = 0; r < count; ++r) {
+        key_weights[r] = row_slope(p + r, slopes[r], dot, grad_value, weights);
+        total += key_weights[r];
+      }
+    };
+    T* grad = grad_q + row * head.features;
+    dots_then_sum<kVectors, kVectors>(
+        g, head.v, LoadPlain(), head.k, Load(), head.mask.col + first, head.mask.row_ptr[row + 1] - first,
+        weigh, [] { return T{1}; }, grad);
+    if (head.relu) relu_gradient(head.q + row * head.features, head.epsilon * total, head.features, grad);
+  }
+}
+
+template <int kVectors, class Load, class T>
+HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRows& columns,
+                                     std::int64_t begin, std::int64_t end, const T* grad_out,
+                                     const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
+  for (std::int64_t column = begin; column < end; ++column) {
+    const std::int64_t first = columns.row_ptr[column];
+    T total = 0;
+    const auto weights_of = [&](std::int64_t p) HWY_ATTR {
+      const ColumnWeights<T> both = weights[columns.entry[first + p]];
+      total += both.key;
+      return both;
+    };
+    T* grad = grad_k + column * head.features;
+    two_sums<kVectors, kVectors>(weights_of, head.q, Load(), grad_out, LoadPlain(), columns.col + first,
+                                 columns.row_ptr[column + 1] - first, grad,
+                                 grad_v + column * head.value_columns);
+    if (head.relu) relu_gradient(head.k + column * head.features, head.epsilon * total, head.features, grad);
+  }
+}
+#endif
+
+// Calls use(n), n a compile-time constant, for rows of n vectors that the loops in registers take; returns
+// whether it did.
+template <class T, class Use>
+HWY_INLINE bool in_registers(const RowAttention<T>& head, const Use& use) {
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+  constexpr std::int64_t kLanes = hn::MaxLanes(hn::ScalableTag<T>());
+  if (head.features != head.value_columns) return false;
+  if (head.features == kLanes) return use(std::integral_constant<int, 1>()), true;
+  if (head.features == 2 * kLanes) return use(std::integral_constant<int, 2>()), true;
+  if (head.features == 4 * kLanes) return use(std::integral_constant<int, 4>()), true;
+  if constexpr (kMaxRegisterVectors >= 8) {
+    if (head.features == 8 * kLanes) return use(std::integral_constant<int, 8>()), true;
+  }
+#endif
+  return false;
+}
+
 // Highway exports plain functions, one per type; which features they compute is decided here.
+template <class Load, class T>
+HWY_INLINE void forward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
+                                 T* inverse, T* row_max, T* dot) {
+  Scratch<T> scratch;
+  // Softmax needs the maximum of a row before its first weight.
+  if (!head.softmax && in_registers(head, [&](auto vectors) HWY_ATTR {
+        forward_in_registers<vectors.value, Load>(head, begin, end, out, inverse, dot, scratch);
+      })) {
+    return;
+  }
+  forward_rows<Load>(head, begin, end, out, inverse, row_max, dot, scratch);
+}
+
+template <class Load, class T>
+HWY_INLINE void backward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
+                                  const T* grad_out, const T* out, const T* inverse, const T* row_max,
+                                  const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights) {
+  if (in_registers(head, [&](auto vectors) HWY_ATTR {
+        backward_in_registers<vectors.value, Load>(head, begin, end, grad_out, out, inverse, row_max, dot,
+                                                   grad_q, grad_value, weights);
+      })) {
+    return;
+  }
+  Scratch<T> scratch;
+  backward_rows<Load>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights,
+                      scratch);
+}
+
+template <class Load, class T>
+HWY_INLINE void column_features(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
+                                std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights,
+                                T* grad_k, T* grad_v) {
+  if (in_registers(head, [&](auto vectors) HWY_ATTR {
+        columns_in_registers<vectors.value, Load>(head, columns, begin, end, grad_out, weights, grad_k,
+                                                  grad_v);
+      })) {
+    return;
+  }
+  Scratch<T> scratch;
+  backward_columns<Load>(head, columns, begin, end, grad_out, weights, grad_k, grad_v, scratch);
+}
+
 template <class T>
 HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
                             T* inverse, T* row_max, T* dot) {
-  Scratch<T> scratch;
   if (head.relu) {
-    forward_rows<LoadRelu>(head, begin, end, out, inverse, row_max, dot, scratch);
+    forward_features<LoadRelu>(head, begin, end, out, inverse, row_max, dot);
   } else {
-    forward_rows<LoadPlain>(head, begin, end, out, inverse, row_max, dot, scratch);
+    forward_features<LoadPlain>(head, begin, end, out, inverse, row_max, dot);
   }
 }
 
 template <class T>
 HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                              const T* grad_out, const T* out, const T* inverse, const T* row_max,
-                             const T* dot, T* grad_q, T* grad_value, T* key_weight, T* value_weight) {
-  Scratch<T> scratch;
+                             const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights) {
   if (head.relu) {
-    backward_rows<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                            key_weight, value_weight, scratch);
+    backward_features<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                                weights);
   } else {
-    backward_rows<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                             key_weight, value_weight, scratch);
+    backward_features<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
+                                 weights);
   }
 }
 
 template <class T>
 HWY_INLINE void columns_any(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
-                            std::int64_t end, const T* grad_out, const T* key_weight, const T* value_weight,
-                            T* grad_k, T* grad_v) {
-  Scratch<T> scratch;
+                            std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights, T* grad_k,
+                            T* grad_v) {
   if (head.relu) {
-    backward_columns<LoadRelu>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                               scratch);
+    column_features<LoadRelu>(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
   } else {
-    backward_columns<LoadPlain>(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v,
-                                scratch);
+    column_features<LoadPlain>(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
   }
 }
 
@@ -205,15 +343,13 @@ void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int
 }
 void backward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end,
                     const float* grad_out, const float* out, const float* inverse, const float* row_max,
-                    const float* dot, float* grad_q, float* grad_value, float* key_weight,
-                    float* value_weight) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, key_weight,
-               value_weight);
+                    const float* dot, float* grad_q, float* grad_value, ColumnWeights<float>* weights) {
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights);
 }
 void columns_float(const RowAttention<float>& head, const SparseRows& columns, std::int64_t begin,
-                   std::int64_t end, const float* grad_out, const float* key_weight,
-                   const float* value_weight, float* grad_k, float* grad_v) {
-  columns_any(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+                   std::int64_t end, const float* grad_out, const ColumnWeights<float>* weights,
+                   float* grad_k, float* grad_v) {
+  columns_any(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
 }
 void forward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end, double* out,
                     double* inverse, double* row_max, double* dot) {
@@ -221,15 +357,13 @@ void forward_double(const RowAttention<double>& head, std::int64_t begin, std::i
 }
 void backward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end,
                      const double* grad_out, const double* out, const double* inverse, const double* row_max,
-                     const double* dot, double* grad_q, double* grad_value, double* key_weight,
-                     double* value_weight) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, key_weight,
-               value_weight);
+                     const double* dot, double* grad_q, double* grad_value, ColumnWeights<double>* weights) {
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights);
 }
 void columns_double(const RowAttention<double>& head, const SparseRows& columns, std::int64_t begin,
-                    std::int64_t end, const double* grad_out, const double* key_weight,
-                    const double* value_weight, double* grad_k, double* grad_v) {
-  columns_any(head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+                    std::int64_t end, const double* grad_out, const ColumnWeights<double>* weights,
+                    double* grad_k, double* grad_v) {
+  columns_any(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
 }
 
 }  // namespace topomask::HWY_NAMESPACE
@@ -283,16 +417,14 @@ void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_norma
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
                             const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, T* key_weight, T* value_weight) {
+                            T* grad_value, ColumnWeights<T>* weights) {
   for_row_runs(head.mask, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(backward_float)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, key_weight,
-       value_weight);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, weights);
     } else {
       HWY_DYNAMIC_DISPATCH(backward_double)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, key_weight,
-       value_weight);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, weights);
     }
     const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
     count_multiply_adds(nonzeros * (head.features + head.value_columns) + (end - begin) * head.value_columns);
@@ -302,26 +434,26 @@ void row_attention_backward(const RowAttention<T>& head, const T* grad_out, cons
 
 template <class T>
 void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
-                               const T* key_weight, const T* value_weight, T* grad_k, T* grad_v) {
+                               const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
   for_row_runs(columns, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(columns_float)
-      (head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+      (head, columns, begin, end, grad_out, weights, grad_k, grad_v);
     } else {
       HWY_DYNAMIC_DISPATCH(columns_double)
-      (head, columns, begin, end, grad_out, key_weight, value_weight, grad_k, grad_v);
+      (head, columns, begin, end, grad_out, weights, grad_k, grad_v);
     }
     count_multiply_adds((columns.row_ptr[end] - columns.row_ptr[begin]) *
                         (head.features + head.value_columns));
   });
 }
 
-#define TOPOMASK_INSTANTIATE(T)                                                                          \
-  template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);                           \
-  template void row_attention_backward(const RowAttention<T>&, const T*, const T*, const T*, const T*,   \
-                                       const T*, T*, T*, T*, T*);                                        \
-  template void column_attention_backward(const RowAttention<T>&, const SparseRows&, const T*, const T*, \
-                                          const T*, T*, T*)
+#define TOPOMASK_INSTANTIATE(T)                                                                        \
+  template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);                         \
+  template void row_attention_backward(const RowAttention<T>&, const T*, const T*, const T*, const T*, \
+                                       const T*, T*, T*, ColumnWeights<T>*);                           \
+  template void column_attention_backward(const RowAttention<T>&, const SparseRows&, const T*,         \
+                                          const ColumnWeights<T>*, T*, T*)
 TOPOMASK_INSTANTIATE(float);
 TOPOMASK_INSTANTIATE(double);
 #undef TOPOMASK_INSTANTIATE

@@ -30,17 +30,22 @@ struct RowAttention {
 template <class T>
 void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_normaliser, T* row_max, T* dot);
 
-// The row half of the backward pass: grad_q, and per nonzero what the column half needs.
-//   grad_value[p] += dL/dM_ij, key_weight[p] = dL/d<q_i, k_j>, value_weight[p] = M_ij e_ij / D_i.
+// What the column half of the backward pass needs of a nonzero.
+template <class T>
+struct ColumnWeights {
+  T key;    // dL/d<q_i, k_j>
+  T value;  // M_ij e_ij / D_i
+};
+
+// The row half of the backward pass: grad_q, grad_value[p] += dL/dM_ij, and `weights` [nnz].
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
                             const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, T* key_weight, T* value_weight);
+                            T* grad_value, ColumnWeights<T>* weights);
 
-// The column half: grad_k_j = sum_i key_weight q_i, grad_v_j = sum_i value_weight g_i. `columns`: the mask's
-// transpose.
+// The column half: grad_k_j = sum_i key q_i, grad_v_j = sum_i value g_i. `columns`: the mask's transpose.
 template <class T>
 void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
-                               const T* key_weight, const T* value_weight, T* grad_k, T* grad_v);
+                               const ColumnWeights<T>* weights, T* grad_k, T* grad_v);
 
 }  // namespace topomask
