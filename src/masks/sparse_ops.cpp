@@ -101,22 +101,58 @@ class SparseMatmul : public torch::autograd::Function<SparseMatmul> {
   }
 };
 
+template <class T>
+void multiply_factors(const ProductPatterns& patterns, const T* query, const T* key, T* values) {
+  const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
+                   product = rows_of(*patterns.product);
+  if constexpr (std::is_same_v<T, float>) {
+    if (!patterns.expansions->empty()) {
+      expanded_product_values(*patterns.expansions, rows, query, columns, key, product, values);
+      return;
+    }
+  }
+  product_values(rows, query, columns, key, product, values);
+}
+
+// The gradient of the left factor. Returns whether it holds that of the right factor too, which it does where
+// both are one (`square`) and a kernel can add them up.
+template <class T>
+bool left_gradient(const ProductPatterns& patterns, const T* key, bool square, const T* grad, T* grad_query) {
+  const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
+                   product = rows_of(*patterns.product);
+  if constexpr (std::is_same_v<T, float>) {
+    if (!patterns.expansions->empty()) {
+      // The transpose of a symmetric pattern lists a row's entries in the row's own order, so
+      // transposed_entry says where the mirror image of an entry stands.
+      const auto* mirror = patterns.product->transposed_entry.const_data_ptr<std::int64_t>();
+      expanded_product_backward(*patterns.expansions, rows, columns, key, product, square ? mirror : nullptr,
+                                grad, grad_query);
+      return square;
+    }
+  }
+  product_backward(rows, columns, key, product, grad, grad_query);
+  return false;
+}
+
+// M = Phi Psi^T; `square`: the key values are the query values.
 class SparseProduct : public torch::autograd::Function<SparseProduct> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query_values,
                             const at::Tensor& key_values,
-                            const c10::intrusive_ptr<StateHolder<ProductPatterns>>& holder) {
-    context->save_for_backward({query_values, key_values});
+                            const c10::intrusive_ptr<StateHolder<ProductPatterns>>& holder, bool square) {
+    const at::Tensor query = query_values.contiguous();
+    const at::Tensor key = square ? query : key_values.contiguous();
+    context->save_for_backward({query, key});
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
+    context->saved_data["square"] = square;
     const ProductPatterns& patterns = holder->state;
-    const at::Tensor query = query_values.contiguous(), key = key_values.contiguous();
-    const std::int64_t heads = query.size(0);
-    at::Tensor values = at::empty({heads, patterns.product->nnz()}, query.options());
+    at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        product_values(rows_of(*patterns.query), query.const_data_ptr<scalar_t>() + h * query.size(1),
-                       transposed_rows_of(*patterns.key), key.const_data_ptr<scalar_t>() + h * key.size(1),
-                       rows_of(*patterns.product), values.data_ptr<scalar_t>() + h * values.size(1));
+      for (std::int64_t h = 0; h < query.size(0); ++h) {
+        const auto* query_head = query.const_data_ptr<scalar_t>() + h * query.size(1);
+        const auto* key_head = key.const_data_ptr<scalar_t>() + h * key.size(1);
+        auto* out = values.data_ptr<scalar_t>() + h * values.size(1);
+        multiply_factors(patterns, query_head, key_head, out);
       }
     });
     return values;
@@ -127,22 +163,25 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
     const auto holder = c10::static_intrusive_pointer_cast<StateHolder<ProductPatterns>>(
         context->saved_data["patterns"].toCapsule());
     const ProductPatterns& patterns = holder->state;
-    const at::Tensor query = saved[0].contiguous(), key = saved[1].contiguous(), grad = grads[0].contiguous();
+    const bool square = context->saved_data["square"].toBool();
+    const at::Tensor &query = saved[0], &key = saved[1], grad = grads[0].contiguous();
     at::Tensor grad_query = at::empty(query.sizes(), query.options());
     at::Tensor grad_key = at::empty(key.sizes(), key.options());
+    bool whole = false;
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
       for (std::int64_t h = 0; h < query.size(0); ++h) {
-        const scalar_t* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);
-        product_backward(rows_of(*patterns.query), transposed_rows_of(*patterns.key),
-                         key.const_data_ptr<scalar_t>() + h * key.size(1), rows_of(*patterns.product),
-                         grad_head, grad_query.data_ptr<scalar_t>() + h * query.size(1));
+        const auto* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);
+        whole = left_gradient(patterns, key.const_data_ptr<scalar_t>() + h * key.size(1), square, grad_head,
+                              grad_query.data_ptr<scalar_t>() + h * query.size(1));
+        if (whole) continue;
         product_backward(rows_of(*patterns.key), transposed_rows_of(*patterns.query),
                          query.const_data_ptr<scalar_t>() + h * query.size(1),
                          transposed_rows_of(*patterns.product), grad_head,
                          grad_key.data_ptr<scalar_t>() + h * key.size(1));
       }
     });
-    return {grad_query, grad_key, at::Tensor()};
+    if (!square) return {grad_query, grad_key, at::Tensor(), at::Tensor()};
+    return {whole ? grad_query : grad_query.add_(grad_key), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -166,13 +205,16 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
-  return {std::move(query), std::move(key), std::move(pattern)};
+  auto expansions = std::make_shared<const Expansions>(
+      make_expansions(rows_of(*query), transposed_rows_of(*key), rows_of(*pattern)));
+  return {std::move(query), std::move(key), std::move(pattern), std::move(expansions)};
 }
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values) {
+  const bool square = patterns.query == patterns.key && query_values.is_same(key_values);
   return SparseProduct::apply(query_values, key_values,
-                              c10::make_intrusive<StateHolder<ProductPatterns>>(patterns));
+                              c10::make_intrusive<StateHolder<ProductPatterns>>(patterns), square);
 }
 
 }  // namespace topomask

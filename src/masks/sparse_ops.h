@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "masks/cpu/expanded_product.h"
 #include "masks/cpu/spmm.h"
 #include "topomask/mask.h"
 
@@ -17,9 +18,10 @@ SparseRows transposed_rows_of(const SparsePattern& pattern);  // its transpose, 
 at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, const at::Tensor& values,
                          const at::Tensor& x, bool transposed);
 
-// Patterns of Phi, Psi and of M = Phi Psi^T.
+// Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
+  std::shared_ptr<const Expansions> expansions;  // may be empty
 };
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);
