@@ -226,10 +226,14 @@ template <int kVectors, class Load, class T>
 HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRows& columns,
                                      std::int64_t begin, std::int64_t end, const T* grad_out,
                                      const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
+  constexpr std::int64_t kAhead = 32;
+  const std::int64_t nnz = columns.nnz();
   for (std::int64_t column = begin; column < end; ++column) {
     const std::int64_t first = columns.row_ptr[column];
     T total = 0;
     const auto weights_of = [&](std::int64_t p) HWY_ATTR {
+      // The one access that is out of order: a nonzero's weights lie in its row.
+      if (first + p + kAhead < nnz) __builtin_prefetch(weights + columns.entry[first + p + kAhead]);
       const ColumnWeights<T> both = weights[columns.entry[first + p]];
       total += both.key;
       return both;
