@@ -79,7 +79,8 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
     const std::int64_t nnz = values.size(1);
     at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options());
     at::Tensor grad_v = at::empty(v.sizes(), v.options());
-    at::Tensor grad_values = at::zeros(values.sizes(), values.options());
+    at::Tensor grad_values = pairs == 0 ? at::zeros(values.sizes(), values.options())
+                                        : at::empty(values.sizes(), values.options());
     at::Tensor column_weights = at::empty({nnz, 2}, q.options());
     const SparseRows columns = transposed_rows_of(*state->pattern);
     AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "mask_attention_backward", [&] {
@@ -88,12 +89,12 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
         const std::int64_t value_row = values.size(0) == 1 ? 0 : i % q.size(1);
         auto* weights = reinterpret_cast<ColumnWeights<scalar_t>*>(column_weights.data_ptr<scalar_t>());
         const scalar_t* g = grad_out.const_data_ptr<scalar_t>() + i * n * d_v;
-        row_attention_backward(head, g, out.const_data_ptr<scalar_t>() + i * n * d_v,
-                               saved[5].const_data_ptr<scalar_t>() + i * n,
-                               state->softmax ? saved[6].const_data_ptr<scalar_t>() + i * n : nullptr,
-                               saved[7].const_data_ptr<scalar_t>() + i * nnz,
-                               grad_q.data_ptr<scalar_t>() + i * n * m,
-                               grad_values.data_ptr<scalar_t>() + value_row * nnz, weights);
+        row_attention_backward(
+            head, g, out.const_data_ptr<scalar_t>() + i * n * d_v,
+            saved[5].const_data_ptr<scalar_t>() + i * n,
+            state->softmax ? saved[6].const_data_ptr<scalar_t>() + i * n : nullptr,
+            saved[7].const_data_ptr<scalar_t>() + i * nnz, grad_q.data_ptr<scalar_t>() + i * n * m,
+            grad_values.data_ptr<scalar_t>() + value_row * nnz, i >= values.size(0), weights);
         column_attention_backward<scalar_t>(head, columns, g, weights,
                                             grad_k.data_ptr<scalar_t>() + i * n * m,
                                             grad_v.data_ptr<scalar_t>() + i * n * d_v);

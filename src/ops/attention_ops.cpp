@@ -111,7 +111,7 @@ FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q,
                              softmax ? maxima.const_data_ptr<scalar_t>() + i * a.n : nullptr,
                              products.const_data_ptr<scalar_t>() + i * nnz,
                              grad_q.data_ptr<scalar_t>() + i * a.n * a.m,
-                             grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz, weights);
+                             grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz, true, weights);
       column_attention_backward<scalar_t>(head, a.pattern.transposed(), g_head, weights,
                                           grad_k.data_ptr<scalar_t>() + i * a.n * a.m,
                                           grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);

@@ -102,6 +102,7 @@ struct RowSlope {
   std::int64_t first;  // nonzero of the row
   T along_out;         // <g_i, out_i>: what the normaliser takes away
   T inverse, row_max;
+  bool accumulate;
 
   // Returns dL/d<q_i, k_j>.
   HWY_INLINE T operator()(std::int64_t p, T slope, const T* dot, T* grad_value,
@@ -109,7 +110,7 @@ struct RowSlope {
     const T mask = head.value[first + p];
     const T score = head.softmax ? std::exp(dot[first + p] * head.scale - row_max) : dot[first + p];
     const T grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
-    grad_value[first + p] += grad_score * score;
+    grad_value[first + p] = (accumulate ? grad_value[first + p] : T{0}) + grad_score * score;
     const T key = grad_score * mask * (head.softmax ? score * head.scale : T{1});
     weights[first + p] = {key, mask * score * inverse};
     return key;
@@ -119,8 +120,8 @@ struct RowSlope {
 template <class Load, class T>
 HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                               const T* grad_out, const T* out, const T* inverse_normaliser, const T* row_max,
-                              const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights,
-                              Scratch<T>& scratch) {
+                              const T* dot, T* grad_q, T* grad_value, bool accumulate,
+                              ColumnWeights<T>* weights, Scratch<T>& scratch) {
   const std::int64_t d_v = head.value_columns;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t first = head.mask.row_ptr[row];
@@ -132,8 +133,8 @@ HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, s
     T* slope = scratch.first.data();
     indexed_dots(g, head.v, index, count, d_v, slope);
     T* key_weight = scratch.second.data();
-    const RowSlope<T> row_slope{head, first, along_out, inverse_normaliser[row],
-                                head.softmax ? row_max[row] : T{0}};
+    const RowSlope<T> row_slope{
+        head, first, along_out, inverse_normaliser[row], head.softmax ? row_max[row] : T{0}, accumulate};
     for (std::int64_t p = 0; p < count; ++p) {
       key_weight[p] = row_slope(p, slope[p], dot, grad_value, weights);
     }
@@ -200,13 +201,17 @@ template <int kVectors, class Load, class T>
 HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                                       const T* grad_out, const T* out, const T* inverse_normaliser,
                                       const T* row_max, const T* dot, T* grad_q, T* grad_value,
-                                      ColumnWeights<T>* weights) {
+                                      bool accumulate, ColumnWeights<T>* weights) {
   const std::int64_t d_v = head.value_columns;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t first = head.mask.row_ptr[row];
     const T* g = grad_out + row * d_v;
-    const RowSlope<T> row_slope{head, first, dot_product(g, out + row * d_v, d_v), inverse_normaliser[row],
-                                head.softmax ? row_max[row] : T{0}};
+    const RowSlope<T> row_slope{head,
+                                first,
+                                dot_product(g, out + row * d_v, d_v),
+                                inverse_normaliser[row],
+                                head.softmax ? row_max[row] : T{0},
+                                accumulate};
     T total = 0;
     const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR {
       for (std::int64_t r = 0; r < count; ++r) {
@@ -281,16 +286,17 @@ HWY_INLINE void forward_features(const RowAttention<T>& head, std::int64_t begin
 template <class Load, class T>
 HWY_INLINE void backward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                                   const T* grad_out, const T* out, const T* inverse, const T* row_max,
-                                  const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights) {
+                                  const T* dot, T* grad_q, T* grad_value, bool accumulate,
+                                  ColumnWeights<T>* weights) {
   if (in_registers(head, [&](auto vectors) HWY_ATTR {
         backward_in_registers<vectors.value, Load>(head, begin, end, grad_out, out, inverse, row_max, dot,
-                                                   grad_q, grad_value, weights);
+                                                   grad_q, grad_value, accumulate, weights);
       })) {
     return;
   }
   Scratch<T> scratch;
-  backward_rows<Load>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights,
-                      scratch);
+  backward_rows<Load>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
+                      weights, scratch);
 }
 
 template <class Load, class T>
@@ -320,13 +326,14 @@ HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std
 template <class T>
 HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                              const T* grad_out, const T* out, const T* inverse, const T* row_max,
-                             const T* dot, T* grad_q, T* grad_value, ColumnWeights<T>* weights) {
+                             const T* dot, T* grad_q, T* grad_value, bool accumulate,
+                             ColumnWeights<T>* weights) {
   if (head.relu) {
     backward_features<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                                weights);
+                                accumulate, weights);
   } else {
     backward_features<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                                 weights);
+                                 accumulate, weights);
   }
 }
 
@@ -347,8 +354,10 @@ void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int
 }
 void backward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end,
                     const float* grad_out, const float* out, const float* inverse, const float* row_max,
-                    const float* dot, float* grad_q, float* grad_value, ColumnWeights<float>* weights) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights);
+                    const float* dot, float* grad_q, float* grad_value, bool accumulate,
+                    ColumnWeights<float>* weights) {
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
+               weights);
 }
 void columns_float(const RowAttention<float>& head, const SparseRows& columns, std::int64_t begin,
                    std::int64_t end, const float* grad_out, const ColumnWeights<float>* weights,
@@ -361,8 +370,10 @@ void forward_double(const RowAttention<double>& head, std::int64_t begin, std::i
 }
 void backward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end,
                      const double* grad_out, const double* out, const double* inverse, const double* row_max,
-                     const double* dot, double* grad_q, double* grad_value, ColumnWeights<double>* weights) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, weights);
+                     const double* dot, double* grad_q, double* grad_value, bool accumulate,
+                     ColumnWeights<double>* weights) {
+  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
+               weights);
 }
 void columns_double(const RowAttention<double>& head, const SparseRows& columns, std::int64_t begin,
                     std::int64_t end, const double* grad_out, const ColumnWeights<double>* weights,
@@ -421,14 +432,16 @@ void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_norma
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
                             const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, ColumnWeights<T>* weights) {
+                            T* grad_value, bool accumulate, ColumnWeights<T>* weights) {
   for_row_runs(head.mask, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(backward_float)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, weights);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, accumulate,
+       weights);
     } else {
       HWY_DYNAMIC_DISPATCH(backward_double)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, weights);
+      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, accumulate,
+       weights);
     }
     const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
     count_multiply_adds(nonzeros * (head.features + head.value_columns) + (end - begin) * head.value_columns);
@@ -455,7 +468,7 @@ void column_attention_backward(const RowAttention<T>& head, const SparseRows& co
 #define TOPOMASK_INSTANTIATE(T)                                                                        \
   template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);                         \
   template void row_attention_backward(const RowAttention<T>&, const T*, const T*, const T*, const T*, \
-                                       const T*, T*, T*, ColumnWeights<T>*);                           \
+                                       const T*, T*, T*, bool, ColumnWeights<T>*);                     \
   template void column_attention_backward(const RowAttention<T>&, const SparseRows&, const T*,         \
                                           const ColumnWeights<T>*, T*, T*)
 TOPOMASK_INSTANTIATE(float);

@@ -37,11 +37,12 @@ struct ColumnWeights {
   T value;  // M_ij e_ij / D_i
 };
 
-// The row half of the backward pass: grad_q, grad_value[p] += dL/dM_ij, and `weights` [nnz].
+// The row half of the backward pass: grad_q, grad_value[p] = dL/dM_ij (added to what is there
+// if `accumulate`), and `weights` [nnz].
 template <class T>
 void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
                             const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, ColumnWeights<T>* weights);
+                            T* grad_value, bool accumulate, ColumnWeights<T>* weights);
 
 // The column half: grad_k_j = sum_i key q_i, grad_v_j = sum_i value g_i. `columns`: the mask's transpose.
 template <class T>
