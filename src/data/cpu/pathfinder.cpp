@@ -15,7 +15,7 @@ constexpr std::uint32_t kPurpose = 0x50415448;  // "PATH"
 constexpr double kDash = 3, kGap = 2;           // pixels along a curve
 constexpr double kThickness = 0.5, kDotRadius = 1.5;
 // Curves keep more than twice a gap apart: whoever bridges the gaps of a curve does not reach another one.
-constexpr double kClearance = 4.5;
+constexpr double kClearance = 5.5;
 constexpr double kBorder = 2.5;
 constexpr double kBend = 0.45;  // the most that the turn from dash to dash changes, in radians
 constexpr int kTriesForDash = 8, kTriesForCurve = 40, kTriesForPicture = 400;
