@@ -48,17 +48,19 @@ class Clearance {
     for (int y = std::max(0, cy - radius); y <= std::min(side_ - 1, cy + radius); ++y) {
       for (int x = std::max(0, cx - radius); x <= std::min(side_ - 1, cx + radius); ++x) {
         const Point p{x / 2.0 + 0.25, y / 2.0 + 0.25};
-        if (distance(p, dash) <= kClearance) taken_[static_cast<std::size_t>(y) * side_ + x] += times;
+        if (squared_distance(p, dash) <= kClearance * kClearance)
+          taken_[static_cast<std::size_t>(y) * side_ + x] += times;
       }
     }
   }
 
  private:
-  static double distance(Point p, const Dash& dash) {
+  static double squared_distance(Point p, const Dash& dash) {
     const double dx = dash.to.x - dash.from.x, dy = dash.to.y - dash.from.y;
     const double along = ((p.x - dash.from.x) * dx + (p.y - dash.from.y) * dy) / (dx * dx + dy * dy);
     const double t = std::clamp(along, 0.0, 1.0);
-    return std::hypot(p.x - dash.from.x - t * dx, p.y - dash.from.y - t * dy);
+    const double x = p.x - dash.from.x - t * dx, y = p.y - dash.from.y - t * dy;
+    return x * x + y * y;
   }
   template <class Test>
   static bool every_point(const Dash& dash, Test&& test) {
