@@ -1,0 +1,115 @@
+// Labelled images: what `--data SPEC` means, and batches of them on a device (paper, Sec. 4, "Images").
+//
+//   cifar10:DIR[,train=1-4][,val=5]      CIFAR-10 binary batches, plain or xz; val=test for test_batch.bin
+//   cifar100:DIR[,labels=fine|coarse]    CIFAR-100 binary files, plain or xz
+//   idx:DIR[,val=0.2]                    MNIST and its family, plain or gz; val where there is one pair of
+//   files folder:DIR[,size=64][,crop=0.25][,cache=auto|yes|no]   train/CLASS/*.jpg|png, val/CLASS/*.jpg|png
+//   strokes:SIZE[,classes=3][,cell=4][,coupling=1][,noise=0.1][,train=N][,val=N][,seed=S]      generated
+//   pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]           generated
+//
+// Small sets are held as bytes and live on the device that trains: a batch is one gather. A folder that does
+// not fit is decoded ahead of time by threads. Which images a batch holds, in which order and how they are
+// cropped is a function of (seed, epoch, batch) alone, so that an interrupted epoch continues where it
+// stopped.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace topomask {
+
+// One part of a data set: held in memory (`images`) or decoded on demand (`files`).
+struct ImageSet {
+  std::int64_t channels = 0, height = 0, width = 0;
+  at::Tensor labels;               // [N] int64 on the CPU
+  at::Tensor images;               // [N, C, H, W] uint8 on the CPU; undefined where the set is streamed
+  std::vector<std::string> files;  // [N] where the set is streamed, else empty
+  double min_crop_area = 1;        // of random crops while streaming, as a part of the image
+  std::int64_t skipped = 0;        // unreadable images left out when the set was opened
+
+  std::int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
+  bool resident() const { return images.defined(); }
+};
+
+struct ImageData {
+  std::string spec;                      // as it was given
+  std::vector<std::string> class_names;  // [num_classes]
+  std::int64_t channels = 0, height = 0, width = 0;
+  std::vector<double> mean, stddev;  // [C] of pixel values in [0, 1], over the training images
+  std::int64_t patch_size = 0;       // a patch size that suits these images
+  ImageSet train, validation;
+
+  std::int64_t num_classes() const { return static_cast<std::int64_t>(class_names.size()); }
+};
+
+struct ImageDataOptions {
+  std::vector<double> mean, stddev;           // [C]; empty: computed from the training images
+  bool skip_bad = false;                      // leave unreadable images out and count them
+  int workers = 0;                            // threads that decode; 0: one a core
+  std::int64_t max_cached_bytes = 512 << 20;  // a folder that decodes to no more is held in memory
+};
+
+// Reads or generates the sets. A streamed folder is only listed, but for the images that mean and deviation
+// are measured on.
+ImageData open_image_data(const std::string& spec, const ImageDataOptions& options = {});
+
+// The forms above, one a line, for the help text of a program.
+std::string image_data_forms();
+
+// 0 .. size-1 in the order in which epoch `epoch` visits them: [size] int64 on the CPU.
+at::Tensor epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
+
+struct Batch {
+  at::Tensor images;                 // [B, C, H, W] uint8 on the loader's device
+  at::Tensor labels;                 // [B] int64 on the loader's device
+  at::Tensor indices;                // [B] int64 on the CPU: which images of the set
+  std::int64_t epoch = 0, step = 0;  // step: the number of this batch in its epoch
+};
+
+enum class LoaderMode {
+  training,    // shuffled, random crops of streamed images, what is left over of the last batch is dropped
+  evaluation,  // in the order of the set, centre crops, every image once
+};
+
+struct LoaderOptions {
+  LoaderMode mode = LoaderMode::training;
+  std::int64_t batch_size = 256;
+  std::uint64_t seed = 0;
+  c10::Device device = c10::Device(c10::kCPU);
+  int workers = 0;        // threads that decode a streamed set; 0: one a core
+  int prefetch = 4;       // batches that they may be ahead
+  bool skip_bad = false;  // an unreadable image makes its batch smaller instead of an error
+};
+
+// Batches of one set. A resident set is copied to the device once, so keep the loader for all epochs.
+class BatchLoader {
+ public:
+  BatchLoader(const ImageSet& set, const LoaderOptions& options);
+  ~BatchLoader();
+  BatchLoader(BatchLoader&&) noexcept;
+  BatchLoader& operator=(BatchLoader&&) noexcept;
+
+  std::int64_t batches_per_epoch() const;
+
+  // Begins an epoch at one of its batches; the constructor begins epoch 0. May be called at any moment.
+  void start_epoch(std::int64_t epoch, std::int64_t start_batch = 0);
+
+  // The next batch, or nothing at the end of the epoch. Throws, naming the file, at an image that cannot be
+  // read.
+  std::optional<Batch> next();
+
+  // Images left out so far in this epoch because they could not be read.
+  std::int64_t skipped() const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace topomask
