@@ -1,5 +1,5 @@
-"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, binary PLY meshes, images. (The
-JPEG files there were written by libjpeg-turbo.)
+"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, safetensors, binary PLY meshes,
+images. (The JPEG files there were written by libjpeg-turbo.)
 
 Run once after changing a format: .venv/bin/python scripts/make_fuzz_seeds.py
 """
@@ -9,6 +9,7 @@ import struct
 import zlib
 
 import numpy as np
+import safetensors.numpy
 import scipy.sparse
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus"
@@ -81,9 +82,16 @@ def write_png() -> None:
         (CORPUS / "image" / f"{name}.png").write_bytes(content)
 
 
+def write_safetensors() -> None:
+    tensors = {"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(3), "none": np.zeros((0, 4))}
+    (CORPUS / "safetensors").mkdir(exist_ok=True)
+    safetensors.numpy.save_file(tensors, CORPUS / "safetensors" / "small.safetensors", {"format": "pt"})
+
+
 if __name__ == "__main__":
     write_npz()
     write_npy()
     write_ply()
     write_records()
     write_png()
+    write_safetensors()

@@ -6,8 +6,9 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 """
 
 from topomask import nn
-from topomask._attention import attention
+from topomask._attention import attention, plan_attention
 from topomask._load import version as _version
+from topomask.combined_masks import BlockDiagonalMask, GlobalTokensMask, ScaledMask, SumMask
 from topomask.features import WalkFeatures, sample_walk_features
 from topomask.graph import Graph, normalise, union
 from topomask.grf_mask import GRFMask, PowerSeriesMask
@@ -17,32 +18,49 @@ from topomask.masks import (
     CausalMask,
     DegreeMask,
     DenseMask,
-    GlobalTokensMask,
+    LearnedFeaturesMask,
     NeighbourMask,
     NoMask,
     SparseMask,
+)
+from topomask.structured_masks import (
+    ConvolutionalSPEMask,
+    ForestMask,
+    HypercubeHeatMask,
+    ShortestPathMask,
+    SineSPEMask,
     ToeplitzMask,
 )
 
 __version__ = _version()
 __all__ = [
+    "BlockDiagonalMask",
     "CausalMask",
+    "ConvolutionalSPEMask",
     "DegreeMask",
     "DenseMask",
+    "ForestMask",
     "GRFMask",
     "GlobalTokensMask",
     "Graph",
+    "HypercubeHeatMask",
+    "LearnedFeaturesMask",
     "Mask",
     "NeighbourMask",
     "NoMask",
     "NodeKernel",
     "PowerSeriesMask",
+    "ScaledMask",
+    "ShortestPathMask",
+    "SineSPEMask",
     "SparseMask",
+    "SumMask",
     "ToeplitzMask",
     "WalkFeatures",
     "attention",
     "nn",
     "normalise",
+    "plan_attention",
     "sample_walk_features",
     "union",
 ]

@@ -1,4 +1,4 @@
-"""Masked attention: feature maps, three engines, and the choice between them."""
+"""Masked attention: feature maps, and the engines of the library by the choice of its planner."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from topomask._ops import ops
@@ -19,11 +20,7 @@ Kind = Literal["linear", "softmax"]
 Engine = Literal["auto", "dense", "feature", "mask"]
 FeatureMap = Callable[[Tensor], Tensor]
 
-# As in the C++ planner (src/attention/plan.cpp): multiply-adds and bytes a second; only ratios matter.
-_DENSE_RATE, _MASK_RATE, _FEATURE_RATE, _FACTOR_RATE = 30e9, 14e9, 3e9, 25e9
-_BANDWIDTH = 12e9
-_MAX_FACTOR_RANK = 8
-_BLOCK_BYTES = 32 << 20
+_MAX_FACTOR_RANK = 8  # masks of a higher rank are multiplied like any other
 
 
 def feature_map_of(name: str, epsilon: float) -> FeatureMap:
@@ -46,7 +43,7 @@ def favor_features(q: Tensor, k: Tensor, num_features: int, seed: int) -> tuple[
     exponent is taken out of each.
     """
     d = q.shape[-1]
-    projection = ops.favor_projection(num_features, d, signed_seed(seed)).to(q.dtype)
+    projection = ops.favor_projection(num_features, d, signed_seed(seed)).to(q)
 
     def exponents(x: Tensor) -> Tensor:
         scaled = x * d**-0.25
@@ -86,13 +83,13 @@ def attention(
         feature_map: phi: "relu" (max(x, 0) + epsilon), "elu1", "squared-relu", "identity", "favor"
             (FAVOR+ with num_features random features of feature_seed), or a function of a tensor.
         engine: "mask" (one pass over the entries of M), "feature" (M times columns, the paper's form), "dense",
-            or "auto": the one with the least predicted time.
+            or "auto": the one with the least predicted time (`topomask.plan_attention` tells which).
         normaliser_guard: a row whose sum has at most this magnitude gives 0 and passes no gradient.
         max_workspace: bytes that an engine may allocate beside inputs and output.
         check_finite: raise if q, k or v holds a NaN or an infinity.
 
     Returns:
-        [B, H, N, d_v] or [N, H, d_v], the dtype of v. Differentiable in q, k, v and the mask's parameters.
+        [B, H, N, d_v] or [N, H, d_v], the dtype of v. Differentiable once in q, k, v and the mask's parameters.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         _check_operand(name, x, q, check_finite)
@@ -100,20 +97,10 @@ def attention(
         raise ValueError(
             f"attention: q and k must have the same number of channels, got {q.shape[-1]} and {k.shape[-1]}"
         )
-    if kind not in ("linear", "softmax"):
-        raise ValueError(f"kind: unknown value '{kind}', expected linear, softmax")
     packed = q.dim() == 3
-    num_nodes, heads = (q.shape[0], q.shape[1]) if packed else (q.shape[2], q.shape[1])
-    mask = NoMask(num_nodes) if mask is None else mask
-    name = type(mask).__name__
-    if mask.num_nodes != num_nodes:
-        raise ValueError(f"attention: mask '{name}' is for {mask.num_nodes} nodes, q has {num_nodes}")
-    if mask.heads not in (1, heads):
-        raise ValueError(f"attention: mask '{name}' has {mask.heads} heads, q has {heads}")
+    mask = _mask_for(mask, q)
     if v.numel() == 0:
         return v.clone()
-    favor = feature_map == "favor"
-    phi = feature_map_of(feature_map, epsilon) if isinstance(feature_map, str) and not favor else feature_map
 
     # Sums over many nodes need more digits than bfloat16 has, so autocast ends here.
     with torch.autocast(q.device.type, enabled=False):
@@ -121,25 +108,57 @@ def attention(
         queries, keys, values = (
             (x.permute(1, 0, 2).unsqueeze(0) if packed else x).to(dtype) for x in (q, k, v)
         )
-        scale = 1.0
-        softmax = kind == "softmax"
-        if softmax:
-            scale = 1 / math.sqrt(q.shape[-1])
-        elif favor:
-            queries, keys = favor_features(queries, keys, num_features, feature_seed)
-        else:
-            assert callable(phi)
-            queries, keys = phi(queries), phi(keys)
-        chosen = choose_engine(mask, queries, values, softmax, engine, max_workspace)
+        scores = "softmax" if kind == "softmax" else "features"
+        if scores == "features" and feature_map != "relu":
+            queries, keys = _features(queries, keys, feature_map, epsilon, num_features, feature_seed)
+        chosen, block, _ = _plan(mask, queries, values, kind, engine, max_workspace)
+        if scores == "features" and feature_map == "relu":
+            if chosen == "mask":
+                scores = "relu"  # made on the way, row by row
+            else:
+                queries, keys = _features(queries, keys, feature_map, epsilon, num_features, feature_seed)
         if chosen == "mask":
-            out = _mask_engine(queries, keys, values, mask, softmax, scale, normaliser_guard)
-        elif chosen == "feature":
-            out = _feature_engine(queries, keys, values, mask, normaliser_guard, max_workspace)
+            out = _mask_engine(queries, keys, values, mask, scores, epsilon, normaliser_guard)
+        elif chosen == "dense":
+            matrix = mask.dense(dtype)
+            out = ops.dense_attention(queries, keys, values, matrix, scores, normaliser_guard, max_workspace)
         else:
-            out = _dense_engine(queries, keys, values, mask, softmax, scale, normaliser_guard)
+            out = _feature_engine(queries, keys, values, mask, block, normaliser_guard, max_workspace)
         if packed:
             out = out.squeeze(0).permute(1, 0, 2)
         return out.to(v.dtype)
+
+
+def plan_attention(
+    q: Tensor,
+    v: Tensor,
+    mask: Mask | None = None,
+    *,
+    kind: Kind = "linear",
+    engine: Engine = "auto",
+    num_features: int | None = None,
+    max_workspace: int = 2**31,
+) -> str:
+    """Which engine `attention` would take and why, as a table: multiply-adds, bytes, workspace, predicted seconds.
+
+    q, v: as in `attention`; only their shapes matter. num_features: what the feature map makes of d channels, where
+    that is not d.
+    """
+    mask = _mask_for(mask, q)
+    q, v = (x.permute(1, 0, 2).unsqueeze(0) if x.dim() == 3 else x for x in (q, v))
+    features = q if num_features is None else q[..., :1].expand(*q.shape[:-1], num_features)
+    return _plan(mask, features, v, kind, engine, max_workspace)[2]
+
+
+def _mask_for(mask: Mask | None, q: Tensor) -> Mask:
+    num_nodes, heads = (q.shape[0], q.shape[1]) if q.dim() == 3 else (q.shape[2], q.shape[1])
+    mask = NoMask(num_nodes) if mask is None else mask
+    name = type(mask).__name__
+    if mask.num_nodes != num_nodes:
+        raise ValueError(f"attention: mask '{name}' is for {mask.num_nodes} nodes, q has {num_nodes}")
+    if mask.heads not in (1, heads):
+        raise ValueError(f"attention: mask '{name}' has {mask.heads} heads, q has {heads}")
+    return mask
 
 
 def _check_operand(name: str, x: Tensor, q: Tensor, finite: bool) -> None:
@@ -153,8 +172,8 @@ def _check_operand(name: str, x: Tensor, q: Tensor, finite: bool) -> None:
         raise ValueError(f"attention: {name} must be float32, float64 or bfloat16, got {x.dtype}")
     if x.dtype != q.dtype:
         raise ValueError(f"attention: q and {name} must have one dtype, got {q.dtype} and {x.dtype}")
-    if x.device.type != "cpu":
-        raise ValueError(f"attention: {name} must be on the cpu, got {x.device}")
+    if x.device != q.device:
+        raise ValueError(f"attention: q and {name} must be on one device, got {q.device} and {x.device}")
     for axis in range(q.dim() - 1):
         if x.shape[axis] != q.shape[axis]:
             raise ValueError(
@@ -164,171 +183,133 @@ def _check_operand(name: str, x: Tensor, q: Tensor, finite: bool) -> None:
         raise ValueError(f"attention: {name} holds a NaN or an infinity")
 
 
-def choose_engine(
-    mask: Mask, q: Tensor, v: Tensor, softmax: bool, engine: Engine, max_workspace: int
-) -> Literal["dense", "feature", "mask"]:
-    """The engine that was asked for, or the one with the least predicted time that fits the workspace.
-
-    q: features [B, H, N, m], v: [B, H, N, d_v].
-    """
-    batch, heads, n, m = q.shape
-    d_v, element, pairs = v.shape[-1], q.element_size(), batch * heads
-    seconds: dict[Literal["dense", "feature", "mask"], float] = {}
-    refused: dict[str, str] = {}
-
-    def consider(
-        name: Literal["dense", "feature", "mask"], work: float, rate: float, moved: float, workspace: float
-    ) -> None:
-        if workspace > max_workspace:
-            refused[name] = f"needs {workspace:.3g} bytes of workspace, max_workspace is {max_workspace:.3g}"
-        else:
-            seconds[name] = max(work / rate, moved / _BANDWIDTH)
-
-    moved: float
-    total = mask.num_entries()
-    if total < 0:
-        refused["mask"] = f"mask '{type(mask).__name__}' has no sparse entries"
-    else:
-        own_patterns = mask.entries_per_head()
-        nonzeros = batch * (total if own_patterns else total * heads)
-        workspace = total * 16 + (total if own_patterns else total * mask.heads) * 3 * element
-        moved = nonzeros * (4 + element) + element * pairs * n * (2 * m + 2 * d_v)
-        consider("mask", nonzeros * (m + d_v + 1), _MASK_RATE, moved, workspace)
-    rank = mask.rank()
-    if softmax:
-        refused["feature"] = "softmax scores are not a product of features"
-    elif 0 < rank <= _MAX_FACTOR_RANK:
-        moved = element * pairs * n * (4 * m * rank + 3 * d_v)
-        workspace = element * pairs * n * (2 * m * rank + d_v + 1)
-        consider("feature", 2 * pairs * n * m * rank * (d_v + 1), _FACTOR_RATE, moved, workspace)
-    else:
-        columns = m * (d_v + 1)
-        moved = pairs * columns * (3 * mask.cost() * element + 4 * n * element)
-        block = _feature_block(q.shape, d_v, element, max_workspace)
-        workspace = 6 * element * pairs * n * (d_v + 1) * block
-        consider("feature", pairs * columns * (mask.cost() + n), _FEATURE_RATE, moved, workspace)
-    moved = element * pairs * n * (2 * m + 2 * d_v) + 3 * element * pairs * n * n
-    block_bytes = 4 * element * pairs * n * _dense_rows(q.shape, element)
-    consider(
-        "dense", pairs * n * n * (m + d_v + 1), _DENSE_RATE, moved, mask.heads * n * n * element + block_bytes
-    )
-    if engine != "auto":
-        if engine not in ("dense", "feature", "mask"):
-            raise ValueError(f"engine: unknown value '{engine}', expected auto, dense, feature, mask")
-        if engine in refused:
-            raise ValueError(f"attention: engine '{engine}' cannot run this: {refused[engine]}")
-        return engine
-    if not seconds:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-        raise ValueError(f"attention: no engine fits ({reasons})")
-    return min(seconds, key=lambda name: seconds[name])
+def _features(
+    q: Tensor, k: Tensor, feature_map: str | FeatureMap, epsilon: float, num_features: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    if feature_map == "favor":
+        return favor_features(q, k, num_features, seed)
+    phi = feature_map_of(feature_map, epsilon) if isinstance(feature_map, str) else feature_map
+    return phi(q), phi(k)
 
 
-def _feature_block(shape: torch.Size, d_v: int, element: int, max_workspace: int) -> int:
-    batch, heads, n, m = shape
-    column_bytes = 6 * element * batch * heads * n * (d_v + 1)
-    return min(max(max_workspace // max(column_bytes, 1), 1), max(m, 1))
+def _plan_now(
+    name: str,
+    mask: list[int],
+    cost: list[float],
+    shape: list[int],
+    float64: bool,
+    kind: str,
+    engine: str,
+    max_workspace: int,
+) -> tuple[str, int, str]:
+    # The planner counts; there is nothing to trace in it.
+    with _disable_current_modes():
+        return ops.plan_attention(name, mask, cost, shape, float64, kind, engine, max_workspace)
 
 
-def _dense_rows(shape: torch.Size, element: int) -> int:
-    batch, heads, n, _ = shape
-    row_bytes = max(1, 4 * element * batch * heads * n)
-    return min(max(_BLOCK_BYTES // 2 // row_bytes, 1), max(n, 1))
+_planned: Callable[..., tuple[str, int, str]] = torch.compiler.assume_constant_result(_plan_now)
+
+
+def _plan(
+    mask: Mask, q: Tensor, v: Tensor, kind: Kind, engine: Engine, max_workspace: int
+) -> tuple[str, int, str]:
+    """The engine, the features that it sends through the mask at a time, and the plan as text."""
+    # All engines take proportionally longer for more batch entries: while tracing, the plan for one serves them all.
+    batch = 1 if torch.compiler.is_compiling() else q.shape[0]
+    counts = [mask.num_nodes, mask.heads, mask.num_entries(), int(mask.entries_per_head()), mask.rank()]
+    shape = [batch, _constant(q.shape[1]), _constant(q.shape[3]), _constant(v.shape[3])]
+    return _planned(
+        type(mask).__name__, counts, list(mask.cost()), shape, q.dtype == torch.float64, kind, engine, max_workspace
+    )  # fmt: skip
+
+
+def _constant(size: int) -> int:
+    """The number itself, where a tracer has put a symbol for it."""
+    return len(range(size))
 
 
 def _mask_engine(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, softmax: bool, scale: float, guard: float
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: str, epsilon: float, guard: float
 ) -> Tensor:
     entries = mask.entries()
     assert entries is not None
     outs = []
     for head, (pattern, values) in enumerate(entries):
         part = slice(None) if len(entries) == 1 else slice(head, head + 1)
-        operands = (q[:, part], k[:, part], v[:, part], values.to(q.dtype))
-        learning = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
-        outs.append(ops.mask_attention(*operands, pattern, softmax, scale, guard, learning)[0])
+        outs.append(
+            ops.mask_attention(
+                q[:, part], k[:, part], v[:, part], values.to(q.dtype), pattern, scores, epsilon, guard
+            )
+        )
     return outs[0] if len(outs) == 1 else torch.cat(outs, 1)
 
 
-def _divide(sums: Tensor, normaliser: Tensor, guard: float) -> Tensor:
+def _feature_engine(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, block: int, guard: float, max_workspace: int
+) -> Tensor:
+    if 0 < mask.rank() <= _MAX_FACTOR_RANK:
+        return _attend_factors(q, k, v, mask, guard)
+    sparse = mask.sparse_factors()
+    if sparse is None:
+        return _attend_columns(q, k, v, mask, block, guard)
+    outs = []
+    for head, ((left, left_values), (right, right_values)) in enumerate(sparse):
+        part = slice(None) if len(sparse) == 1 else slice(head, head + 1)
+        outs.append(
+            ops.feature_attention(
+                q[:, part], k[:, part], v[:, part], left_values.to(q.dtype), right_values.to(q.dtype), left, right,
+                guard, max_workspace,
+            )
+        )  # fmt: skip
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 1)
+
+
+def _divide(sums: Tensor, guard: float) -> Tensor:
+    numerator, normaliser = sums[..., :-1], sums[..., -1:]
     guarded = normaliser.abs() <= guard
-    return sums * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0)
+    return numerator * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0)
 
 
 def _with_ones(v: Tensor) -> Tensor:
     return torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
 
 
-def _feature_engine(q: Tensor, k: Tensor, v: Tensor, mask: Mask, guard: float, max_workspace: int) -> Tensor:
-    v1 = _with_ones(v)
-    if 0 < mask.rank() <= _MAX_FACTOR_RANK:
-        factors = mask.factors()
-        assert factors is not None
-        # The rank joins the features.
-        left, right = (
-            (x.unsqueeze(-1) * factor.to(x.dtype).unsqueeze(-2)).flatten(-2)
-            for x, factor in zip((q, k), factors)
-        )
-        sums = left @ (right.transpose(-2, -1) @ v1)
-        return _divide(sums[..., :-1], sums[..., -1:], guard)
+def _attend_factors(q: Tensor, k: Tensor, v: Tensor, mask: Mask, guard: float) -> Tensor:
+    """M = left right^T of low rank: the rank joins the features, and there are two matrix products."""
+    factors = mask.factors()
+    assert factors is not None
+    left, right = (
+        (x.unsqueeze(-1) * factor.to(x).unsqueeze(-2)).flatten(-2) for x, factor in zip((q, k), factors)
+    )
+    return _divide(left @ (right.transpose(-2, -1) @ _with_ones(v)), guard)
 
+
+def _attend_columns(q: Tensor, k: Tensor, v: Tensor, mask: Mask, block: int, guard: float) -> Tensor:
+    """M known by its products alone: `block` features c at a time, sum_c q_c * M (k_c * [v|1])."""
     # Nodes first: the mask moves whole rows of columns.
-    queries, keys, columns = (x.permute(1, 2, 0, 3) for x in (q, k, v1))  # [H, N, B, .]
+    queries, keys, columns = (x.permute(1, 2, 0, 3) for x in (q, k, _with_ones(v)))  # [H, N, B, .]
 
     def contribution(some_q: Tensor, some_k: Tensor, all_v: Tensor) -> Tensor:
         heads, n, batch, c = some_q.shape
         outer = (some_k.unsqueeze(-1) * all_v.unsqueeze(-2)).reshape(heads, n, -1)
         moved = mask.multiply(outer).view(heads, n, batch, c, -1)
-        return (some_q.unsqueeze(-2) @ moved).squeeze(-2)
+        return (some_q.unsqueeze(-1) * moved).sum(-2)
 
-    step = _feature_block(q.shape, v.shape[-1], q.element_size(), max_workspace)
     parts = [
-        (queries[..., c : c + step], keys[..., c : c + step], columns) for c in range(0, q.shape[-1], step)
+        (queries[..., c : c + block], keys[..., c : c + block], columns)
+        for c in range(0, q.shape[-1], block)
     ]
-    sums = _sum_of(contribution, parts)
-    return _divide(sums[..., :-1], sums[..., -1:], guard).permute(2, 0, 1, 3)
+    return _divide(_sum_of(contribution, parts), guard).permute(2, 0, 1, 3)
 
 
 def _sum_of(function: Callable[..., Tensor], parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     """Blocks are recomputed in the backward pass, or the memory of all of them would be held at once."""
-    if len(parts) == 1:
-        return function(*parts[0])
-    total = _recomputed(function, *parts[0])
-    for part in parts[1:]:
-        total = total + _recomputed(function, *part)
+    if len(parts) == 1 or not torch.is_grad_enabled():
+        return sum((function(*part) for part in parts[1:]), function(*parts[0]))
+    total = None
+    for part in parts:
+        out = checkpoint(function, *part, use_reentrant=False, preserve_rng_state=False)
+        assert isinstance(out, Tensor)
+        total = out if total is None else total + out
+    assert total is not None
     return total
-
-
-def _recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    if not torch.is_grad_enabled():
-        return function(*inputs)
-    out = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
-    assert isinstance(out, Tensor)
-    return out
-
-
-def _dense_engine(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, softmax: bool, scale: float, guard: float
-) -> Tensor:
-    matrix = mask.dense(q.dtype)
-
-    def rows(some_q: Tensor, some_m: Tensor, all_k: Tensor, all_v: Tensor) -> Tensor:
-        scores = some_q @ all_k.transpose(-2, -1)
-        if softmax:
-            hidden = some_m == 0
-            scores = scores * scale
-            # The maximum runs over what the mask lets through; it cancels, so it needs no gradient.
-            largest = scores.detach().masked_fill(hidden, -math.inf).amax(-1, keepdim=True)
-            largest = largest.masked_fill(largest.isinf(), 0)
-            scores = (scores - largest).masked_fill(hidden, -math.inf).exp()
-        weights = scores * some_m
-        return _divide(weights @ all_v, weights.sum(-1, keepdim=True), guard)
-
-    step = _dense_rows(q.shape, q.element_size())
-    if step >= q.shape[2]:
-        return rows(q, matrix, k, v)
-    blocks = [
-        _recomputed(rows, q[:, :, i : i + step], matrix[:, i : i + step], k, v)
-        for i in range(0, q.shape[2], step)
-    ]
-    return torch.cat(blocks, 2)

@@ -1,12 +1,10 @@
-"""Shapes of the operators for tracing, and their gradients.
+"""Shapes of the operators for tracing.
 
-The computation is in C++ (src/ops). Here torch learns what each operator returns without running it, so that
-torch.compile and torch.export can trace through, and which operator computes each gradient.
+The computation and its gradients are in C++ (src/ops). Here torch learns what each operator returns without running
+it, so that torch.compile and torch.export can trace through.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -139,8 +137,8 @@ def _(f, deposit_ptr, hop, load):  # type: ignore[no-untyped-def]
 
 
 @torch.library.register_fake("topomask::modulate_backward")
-def _(grad, deposit_ptr, hop, load, terms):  # type: ignore[no-untyped-def]
-    return grad.new_empty(grad.shape[0], terms)
+def _(grad, f, deposit_ptr, hop, load):  # type: ignore[no-untyped-def]
+    return f.new_empty(f.shape)
 
 
 @torch.library.register_fake("topomask::transpose_pattern")
@@ -150,7 +148,15 @@ def _(row_ptr, col):  # type: ignore[no-untyped-def]
 
 @torch.library.register_fake("topomask::product_pattern")
 def _(query, key):  # type: ignore[no-untyped-def]
-    return torch.empty_like(query[0]), query[1].new_empty(_unknown_size())
+    offsets, col = query[:2]
+    nnz = _unknown_size()
+    return (
+        torch.empty_like(offsets),
+        col.new_empty(nnz),
+        torch.empty_like(offsets),
+        col.new_empty(nnz),
+        offsets.new_empty(nnz),
+    )
 
 
 @torch.library.register_fake("topomask::estimate_product_nnz")
@@ -158,14 +164,18 @@ def _(query, key, sample):  # type: ignore[no-untyped-def]
     return query[0].new_empty((), dtype=torch.float64)
 
 
+@torch.library.register_fake("topomask::merge_patterns")
+def _(row_ptrs, cols, offsets, num_nodes):  # type: ignore[no-untyped-def]
+    return (
+        row_ptrs[0].new_empty(num_nodes + 1),
+        cols[0].new_empty(_unknown_size()),
+        row_ptrs[0].new_empty(sum(col.shape[0] for col in cols)),
+    )
+
+
 @torch.library.register_fake("topomask::sparse_matmul")
 def _(values, x, pattern, transposed):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape)
-
-
-@torch.library.register_fake("topomask::sampled_dots")
-def _(left, right, pattern, transposed, heads):  # type: ignore[no-untyped-def]
-    return left.new_empty(heads, pattern[1].shape[0])
 
 
 @torch.library.register_fake("topomask::sparse_product")
@@ -173,9 +183,30 @@ def _(query_values, key_values, query, key, product):  # type: ignore[no-untyped
     return query_values.new_empty(query_values.shape[0], product[1].shape[0])
 
 
-@torch.library.register_fake("topomask::sparse_product_backward")
-def _(grad, query_values, key_values, query, key, product):  # type: ignore[no-untyped-def]
-    return query_values.new_empty(query_values.shape), key_values.new_empty(key_values.shape)
+@torch.library.register_fake("topomask::forest_product")
+def _(x, a, row_ptr, col, weight, weighted):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("topomask::hypercube_heat")
+def _(x, t, dimension):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("topomask::check_hypercube")
+def _(row_ptr, col):  # type: ignore[no-untyped-def]
+    return torch.empty((), dtype=torch.int64)
+
+
+@torch.library.register_fake("topomask::hop_distances")
+def _(row_ptr, col, max_distance, max_bytes):  # type: ignore[no-untyped-def]
+    nodes = row_ptr.shape[0] - 1
+    return row_ptr.new_empty(nodes, nodes, dtype=torch.uint8)
+
+
+@torch.library.register_fake("topomask::spe_noise")
+def _(heads, rows, realisations, seed):  # type: ignore[no-untyped-def]
+    return torch.empty(heads, rows, realisations, dtype=torch.float64)
 
 
 @torch.library.register_fake("topomask::favor_projection")
@@ -184,115 +215,25 @@ def _(num_features, d, seed):  # type: ignore[no-untyped-def]
 
 
 @torch.library.register_fake("topomask::mask_attention")
-def _(q, k, v, values, pattern, softmax, scale, guard, keep_dots):  # type: ignore[no-untyped-def]
-    batch, heads, n = q.shape[:3]
-    return (
-        v.new_empty(v.shape),
-        v.new_empty(batch, heads, n),
-        v.new_empty(batch, heads, n if softmax else 0),
-        v.new_empty(batch, heads, pattern[1].shape[0] if keep_dots else 0),
-    )
+@torch.library.register_fake("topomask::feature_attention")
+@torch.library.register_fake("topomask::dense_attention")
+def _(q, k, v, *others):  # type: ignore[no-untyped-def]
+    return v.new_empty(v.shape)
 
 
-@torch.library.register_fake("topomask::mask_attention_backward")
-def _(grad, q, k, v, values, *others):  # type: ignore[no-untyped-def]
-    return tuple(x.new_empty(x.shape) for x in (q, k, v, values))
+def _fake_gradients(grad, *arguments):  # type: ignore[no-untyped-def]
+    """One for each of the first tensors; empty for those that need none."""
+    needs = arguments[-1]
+    return tuple(x.new_empty(x.shape if need else 0) for x, need in zip(arguments, needs))
 
 
-_NO_PATTERN = [None] * 5
-
-
-def _modulate_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    f, deposit_ptr, hop, load = inputs
-    ctx.save_for_backward(deposit_ptr, hop, load)
-    ctx.terms = f.shape[1]
-
-
-def _modulate_grad(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return ops.modulate_backward(grad, *ctx.saved_tensors, ctx.terms), None, None, None
-
-
-def _modulate_backward_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:4])
-
-
-def _modulate_backward_grad(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return ops.modulate(grad, *ctx.saved_tensors), None, None, None, None
-
-
-def _sparse_matmul_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    values, x, pattern, ctx.transposed = inputs
-    ctx.save_for_backward(values, x, *pattern)
-
-
-def _sparse_matmul_grad(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    values, x, *pattern = ctx.saved_tensors
-    grad_values = grad_x = None
-    if ctx.needs_input_grad[0]:
-        grad_values = ops.sampled_dots(grad, x, pattern, ctx.transposed, values.shape[0])
-    if ctx.needs_input_grad[1]:
-        grad_x = ops.sparse_matmul(values, grad, pattern, not ctx.transposed)
-    return grad_values, grad_x, _NO_PATTERN, None
-
-
-def _sampled_dots_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    left, right, pattern, ctx.transposed, _ = inputs
-    ctx.save_for_backward(left, right, *pattern)
-
-
-def _sampled_dots_grad(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    left, right, *pattern = ctx.saved_tensors
-    return (
-        ops.sparse_matmul(grad, right, pattern, ctx.transposed),
-        ops.sparse_matmul(grad, left, pattern, not ctx.transposed),
-        _NO_PATTERN,
-        None,
-        None,
-    )
-
-
-def _sparse_product_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query_values, key_values, query, key, product = inputs
-    ctx.save_for_backward(query_values, key_values, *query, *key, *product)
-
-
-def _sparse_product_grad(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    query_values, key_values, *patterns = ctx.saved_tensors
-    grads = ops.sparse_product_backward(
-        grad, query_values, key_values, patterns[:5], patterns[5:10], patterns[10:]
-    )
-    return *grads, _NO_PATTERN, _NO_PATTERN, _NO_PATTERN
-
-
-def _mask_attention_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, values, pattern, *ctx.options, _ = inputs
-    ctx.save_for_backward(q, k, v, values, *output, *pattern)
-
-
-def _mask_attention_grad(ctx: Any, grad: Tensor, *ignored: Tensor) -> tuple[Any, ...]:
-    q, k, v, values, out, inverse, row_max, dots, *pattern = ctx.saved_tensors
-    grads = ops.mask_attention_backward(
-        grad, q, k, v, values, out, inverse, row_max, dots, pattern, *ctx.options
-    )
-    return *grads, _NO_PATTERN, None, None, None, None
-
-
-def _no_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    pass
-
-
-def _not_twice(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-    raise RuntimeError("topomask: attention and sparse products are differentiable once, not twice")
-
-
-for _name, _grad, _setup in (
-    ("modulate", _modulate_grad, _modulate_setup),
-    ("modulate_backward", _modulate_backward_grad, _modulate_backward_setup),
-    ("sparse_matmul", _sparse_matmul_grad, _sparse_matmul_setup),
-    ("sampled_dots", _sampled_dots_grad, _sampled_dots_setup),
-    ("sparse_product", _sparse_product_grad, _sparse_product_setup),
-    ("mask_attention", _mask_attention_grad, _mask_attention_setup),
-    ("sparse_product_backward", _not_twice, _no_setup),
-    ("mask_attention_backward", _not_twice, _no_setup),
+for _name in (
+    "sparse_matmul",
+    "sparse_product",
+    "forest_product",
+    "hypercube_heat",
+    "mask_attention",
+    "feature_attention",
+    "dense_attention",
 ):
-    torch.library.register_autograd(f"topomask::{_name}", _grad, setup_context=_setup)
+    torch.library.register_fake(f"topomask::{_name}_backward", _fake_gradients)

@@ -27,13 +27,6 @@ class _FeatureBuffers(PatternBuffers):
         self.register_buffer("hop", features.hop, persistent=False)
         self.register_buffer("load", features.load, persistent=False)
 
-    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        # module.to(bfloat16) is meant for parameters; loads keep the precision they were sampled with.
-        exact = self.get_buffer("load")
-        super()._apply(fn, recurse)
-        self.load = exact.to(self.get_buffer("hop").device)
-        return self
-
     def values(self, f: Tensor) -> Tensor:
         """[heads, nnz]"""
         return ops.modulate(
@@ -55,7 +48,7 @@ class _WalkSet(nn.Module):
             left, right = self.query.pattern(), (self.key or self.query).pattern()
             self.estimated_nnz = int(ops.estimate_product_nnz(left, right, _SAMPLED_ROWS))
             if self.estimated_nnz * 16 <= MAX_PATTERN_BYTES:
-                self.product = PatternBuffers(make_pattern(*ops.product_pattern(left, right)))
+                self.product = PatternBuffers(list(ops.product_pattern(left, right)))
 
     @property
     def nnz(self) -> int:
@@ -77,12 +70,16 @@ class _WalkSet(nn.Module):
         right = self.query if self.key is None else self.key
         return product, ops.sparse_product(query, key, self.query.pattern(), right.pattern(), product)
 
+    def factors(self, f: Tensor) -> tuple[tuple[Pattern, Tensor], tuple[Pattern, Tensor]]:
+        query, key = self.values(f)
+        right = self.query if self.key is None else self.key
+        return (self.query.pattern(), query), (right.pattern(), key)
+
     def multiply(self, f: Tensor, x: Tensor, transposed: bool) -> Tensor:
-        left = self.query.pattern()
-        query, key = (values.to(x.dtype) for values in self.values(f))
+        (left, query), (right, key) = self.factors(f)
+        query, key = query.to(x.dtype), key.to(x.dtype)
         if self.one_hot_keys:
             return ops.sparse_matmul(query, x, left, transposed)
-        right = (self.query if self.key is None else self.key).pattern()
         if transposed:  # M^T = Psi Phi^T
             return ops.sparse_matmul(key, ops.sparse_matmul(query, x, left, True), right, False)
         return ops.sparse_matmul(query, ops.sparse_matmul(key, x, right, True), left, False)
@@ -160,21 +157,9 @@ class GRFMask(Mask):
                 key = sample(transposed, walk_seed, 0)
             sets.append(_WalkSet(sample(w, walk_seed, 0), key, ensembles == "asymmetric"))
         self.sets = nn.ModuleList(sets)
-        self.f = nn.Parameter(self._initial(init, dtype))
-
-    def _initial(self, init: str | Sequence[float] | Tensor, dtype: torch.dtype) -> Tensor:
-        shape = (self.heads, self.max_hops + 1)
-        if isinstance(init, str):
-            init = ops.kernel_series(init, self.max_hops, self.ensembles != "asymmetric")
-        values = torch.as_tensor(init, dtype=dtype).detach()
-        if values.dim() == 1 and values.shape[0] < shape[1]:
-            values = torch.cat([values, values.new_zeros(shape[1] - values.shape[0])])
-        if values.shape not in ((shape[1],), shape):
-            raise ValueError(
-                f"GRFMask: init must be [max_hops + 1] = [{shape[1]}] or [heads, max_hops + 1] = {list(shape)}, "
-                f"got {list(values.shape)}"
-            )
-        return values.expand(shape).clone()
+        series = ops.kernel_series(init, max_hops, ensembles != "asymmetric") if isinstance(init, str) else init
+        self.f = nn.Parameter(_initial(series, heads, max_hops + 1, dtype, "GRFMask", "max_hops"))
+        self._kept: tuple[Tensor, int, list[tuple[Pattern, Tensor]]] | None = None
 
     def _f(self, index: int) -> Tensor:
         f = self.f if self.f.dtype in (torch.float32, torch.float64) else self.f.float()
@@ -208,7 +193,28 @@ class GRFMask(Mask):
     def entries(self) -> list[tuple[Pattern, Tensor]] | None:
         if not all(self._set(i).has_entries() for i in range(len(self.sets))):
             return None
+        learning = torch.is_grad_enabled() and self.f.requires_grad
+        if learning or torch.compiler.is_compiling() or self.f.is_inference():
+            return self._entries()
+        # Without gradients the entries stay as they are for as long as f does; an optimiser's step changes its version.
+        if self._kept is None or self._kept[0] is not self.f or self._kept[1] != self.f._version:
+            self._kept = self.f, self.f._version, self._entries()
+        return self._kept[2]
+
+    def _entries(self) -> list[tuple[Pattern, Tensor]]:
         return [self._set(i).entries(self._f(i)) for i in range(len(self.sets))]
+
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        self._kept = None  # moved or converted: f may be the same object with other data
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": None}  # copies and files need not carry it
+
+    def sparse_factors(self) -> list[tuple[tuple[Pattern, Tensor], tuple[Pattern, Tensor]]] | None:
+        if self.ensembles == "asymmetric":
+            return None
+        return [self._set(i).factors(self._f(i)) for i in range(len(self.sets))]
 
     def num_entries(self) -> int:
         sets = [self._set(i) for i in range(len(self.sets))]
@@ -223,14 +229,14 @@ class GRFMask(Mask):
         n = self.num_nodes
         return self.multiply(torch.eye(n, dtype=dtype).expand(self.heads, n, n))
 
-    def cost(self) -> float:
+    def cost(self) -> tuple[float, float]:
         total = 0
         for index in range(len(self.sets)):
             walks = self._set(index)
             total += walks.query.nnz
             if not walks.one_hot_keys:
                 total += (walks.key or walks.query).nnz
-        return total / len(self.sets)
+        return total / len(self.sets), 12 * total / len(self.sets)
 
     def extra_repr(self) -> str:
         return (
@@ -242,7 +248,14 @@ class GRFMask(Mask):
 class PowerSeriesMask(Mask):
     """M = sum_k alpha_k W^k exactly, by Horner's rule: O(K E) a column. `alpha` is the parameter, [heads, K+1].
 
-    init: a node kernel by name, numbers alpha_0, alpha_1, ..., or a tensor [heads, max_power + 1].
+    Args:
+        graph: N nodes.
+        max_power: K, the highest power of W.
+        heads: one alpha for each head, 1 for one mask that serves all.
+        init: alpha at the start, the same for every head: a node kernel by name, numbers alpha_0, alpha_1, ... (zero
+            beyond), or a tensor [heads, max_power + 1].
+        normalise: how W is made of the graph; "none" if it is W already.
+        dtype: of alpha.
     """
 
     def __init__(
@@ -259,14 +272,8 @@ class PowerSeriesMask(Mask):
         w = graph.normalised(normalise)
         self.rows = PatternBuffers(make_pattern(w.row_ptr, w.col))
         self.register_buffer("weight", w.weight.unsqueeze(0), persistent=False)
-        if isinstance(init, str):
-            init = ops.kernel_series(init, max_power, False)
-        values = torch.as_tensor(init, dtype=dtype).detach()
-        self.alpha = nn.Parameter((values if values.dim() == 2 else values.expand(heads, -1)).clone())
-        if self.alpha.shape[0] != heads:
-            raise ValueError(
-                f"PowerSeriesMask: init must have one row for each of {heads} heads, got {self.alpha.shape[0]}"
-            )
+        series = ops.kernel_series(init, max_power, False) if isinstance(init, str) else init
+        self.alpha = nn.Parameter(_initial(series, heads, max_power + 1, dtype, "PowerSeriesMask", "max_power"))
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         self._check_columns(x)
@@ -277,5 +284,24 @@ class PowerSeriesMask(Mask):
             total = ops.sparse_matmul(weight, total, pattern, transposed) + alpha[:, k] * x
         return total
 
-    def cost(self) -> float:
-        return float(self.rows.nnz * (self.alpha.shape[1] - 1))
+    def cost(self) -> tuple[float, float]:
+        entries = float(self.rows.nnz * (self.alpha.shape[1] - 1))
+        return entries, 12 * entries
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, max_power={self.alpha.shape[1] - 1}"
+
+
+def _initial(
+    init: Sequence[float] | Tensor, heads: int, terms: int, dtype: torch.dtype, owner: str, last: str
+) -> Tensor:
+    """[heads, terms] from numbers (zero beyond them), [terms] or [heads, terms]."""
+    values = torch.as_tensor(init, dtype=dtype).detach()
+    if values.dim() == 1 and 0 < values.shape[0] < terms:
+        values = torch.cat([values, values.new_zeros(terms - values.shape[0])])
+    if values.shape not in ((terms,), (heads, terms)):
+        raise ValueError(
+            f"{owner}: init must be [{last} + 1] = [{terms}] or [heads, {last} + 1] = {[heads, terms]}, "
+            f"got {list(values.shape)}"
+        )
+    return values.expand(heads, terms).clone()

@@ -10,7 +10,23 @@ from torch import Tensor, nn
 from topomask._ops import Pattern
 
 
-class Mask(nn.Module):
+class ExactBuffers(nn.Module):
+    """A module whose numbers that belong to a graph (weights, loads, noise) keep their precision.
+
+    module.to(bfloat16) or module.double() is meant for parameters; these buffers follow to another device only.
+    """
+
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        exact = {name: b for name, b in self._buffers.items() if b is not None and b.is_floating_point()}
+        super()._apply(fn, recurse)
+        for name, buffer in exact.items():
+            moved = self._buffers[name]
+            assert moved is not None
+            self._buffers[name] = buffer.to(moved.device)
+        return self
+
+
+class Mask(ExactBuffers):
     """A mask M, [heads, N, N], known by its products; it may know more about itself.
 
     To make a mask of your own, derive from this, set `num_nodes` and `heads` (1: the same for every head),
@@ -22,6 +38,8 @@ class Mask(nn.Module):
 
     def __init__(self, num_nodes: int, heads: int = 1) -> None:
         super().__init__()
+        if heads < 1:
+            raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
         self.num_nodes = num_nodes
         self.heads = heads
 
@@ -53,9 +71,14 @@ class Mask(nn.Module):
         """R of the factors, 0 where there are none."""
         return 0
 
-    def cost(self) -> float:
-        """Multiply-adds to multiply one column."""
-        return float(self.num_nodes) ** 2
+    def sparse_factors(self) -> list[tuple[tuple[Pattern, Tensor], tuple[Pattern, Tensor]]] | None:
+        """left and right with M = left right^T, each a pattern and its values [1 or heads, nnz]: one pair, or one a
+        head; None where there are none."""
+        return None
+
+    def cost(self) -> tuple[float, float]:
+        """Multiply-adds, and bytes moved in float32, to multiply one column; the planner's guess for `feature`."""
+        return float(self.num_nodes) ** 2, 4 * float(self.num_nodes) ** 2
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """M as [heads, N, N], differentiable; for small graphs."""
@@ -70,6 +93,19 @@ class Mask(nn.Module):
 
     def extra_repr(self) -> str:
         return f"nodes={self.num_nodes}, heads={self.heads}"
+
+    def __repr__(self) -> str:
+        # What it is made of is for the library alone; masks inside masks are worth showing.
+        parts = [f"  ({name}): {child!r}".replace("\n", "\n  ") for name, child in self._masks()]
+        inside = "\n" + "\n".join(parts) + "\n" if parts else ""
+        return f"{type(self).__name__}({self.extra_repr()}{inside})"
+
+    def _masks(self) -> list[tuple[str, Mask]]:
+        return [
+            (name.removeprefix("masks."), module)
+            for name, module in self.named_modules()
+            if isinstance(module, Mask) and module is not self and name.removeprefix("masks.").count(".") == 0
+        ]
 
     def _check_columns(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[1] != self.num_nodes or self.heads not in (1, x.shape[0]):
@@ -96,7 +132,7 @@ def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None
         )
 
 
-class PatternBuffers(nn.Module):
+class PatternBuffers(ExactBuffers):
     """A pattern as buffers that follow the module but stay out of its state dict: the graph makes them again."""
 
     _names = ("row_ptr", "col", "transposed_ptr", "transposed_row", "transposed_entry")

@@ -36,25 +36,18 @@ PatternArgument::PatternArgument(const char* op, const char* argument, at::Tenso
   check(tensors.size() == 5,
         "{}: {} must be a pattern of 5 tensors (row_ptr, col and the transpose), got {} tensors", op,
         argument, tensors.size());
-  row_ptr = index_argument(op, argument, "row_ptr", tensors[0], at::kLong, -1);
-  check(row_ptr.size(0) >= 1, "{}: row_ptr of {} must be [N+1], got an empty tensor", op, argument);
-  col = index_argument(op, argument, "col", tensors[1], at::kInt, -1);
-  const std::int64_t n = row_ptr.size(0) - 1;
-  transposed_ptr = index_argument(op, argument, "transposed_ptr", tensors[2], at::kLong, n + 1);
-  transposed_row = index_argument(op, argument, "transposed_row", tensors[3], at::kInt, nnz());
-  transposed_entry = index_argument(op, argument, "transposed_entry", tensors[4], at::kLong, nnz());
-  check(row_ptr.const_data_ptr<std::int64_t>()[n] == nnz() &&
-            transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz(),
-        "{}: row_ptr and transposed_ptr of {} must end with its {} entries", op, argument, nnz());
-}
-
-SparseRows PatternArgument::rows() const {
-  return {num_nodes(), row_ptr.const_data_ptr<std::int64_t>(), col.const_data_ptr<std::int32_t>(), nullptr};
-}
-
-SparseRows PatternArgument::transposed() const {
-  return {num_nodes(), transposed_ptr.const_data_ptr<std::int64_t>(),
-          transposed_row.const_data_ptr<std::int32_t>(), transposed_entry.const_data_ptr<std::int64_t>()};
+  auto made = std::make_shared<SparsePattern>();
+  made->row_ptr = index_argument(op, argument, "row_ptr", tensors[0], at::kLong, -1);
+  check(made->row_ptr.size(0) >= 1, "{}: row_ptr of {} must be [N+1], got an empty tensor", op, argument);
+  made->col = index_argument(op, argument, "col", tensors[1], at::kInt, -1);
+  const std::int64_t n = made->num_nodes(), nnz = made->nnz();
+  made->transposed_ptr = index_argument(op, argument, "transposed_ptr", tensors[2], at::kLong, n + 1);
+  made->transposed_row = index_argument(op, argument, "transposed_row", tensors[3], at::kInt, nnz);
+  made->transposed_entry = index_argument(op, argument, "transposed_entry", tensors[4], at::kLong, nnz);
+  check(made->row_ptr.const_data_ptr<std::int64_t>()[n] == nnz &&
+            made->transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz,
+        "{}: row_ptr and transposed_ptr of {} must end with its {} entries", op, argument, nnz);
+  pattern = std::move(made);
 }
 
 at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,

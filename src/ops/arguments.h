@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/ranges.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -12,8 +13,8 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "masks/cpu/spmm.h"
 #include "topomask/graph.h"
+#include "topomask/mask.h"
 
 namespace topomask::ops {
 
@@ -31,15 +32,13 @@ Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Ten
 // and types are checked here; their contents were by the operator that made them.
 struct PatternArgument {
   PatternArgument(const char* op, const char* argument, at::TensorList tensors);
-  std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
-  std::int64_t nnz() const { return col.size(0); }
-  SparseRows rows() const;
-  SparseRows transposed() const;
+  std::int64_t num_nodes() const { return pattern->num_nodes(); }
+  std::int64_t nnz() const { return pattern->nnz(); }
 
-  at::Tensor row_ptr, col, transposed_ptr, transposed_row, transposed_entry;
+  std::shared_ptr<const SparsePattern> pattern;
 };
 
-// float32 or float64 of that shape, contiguous. -1: any size.
+// float32 or float64 of that shape, contiguous, where the library computes. -1: any size.
 at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
                          at::IntArrayRef shape);
 

@@ -1,123 +1,213 @@
-// The fused pass over the nonzeros of a mask, forward and backward, as operators.
-#include <ATen/Dispatch.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+// The engines of the library as operators, and the planner that chooses between them.
 #include <torch/library.h>
 
-#include "attention/cpu/row_attention.h"
+#include <cmath>
+
 #include "attention/engines.h"
+#include "masks/sparse_ops.h"
 #include "ops/arguments.h"
+#include "ops/library_call.h"
+#include "topomask/masks.h"
 
 namespace topomask::ops {
 namespace {
 
-struct Operands {
-  Operands(const char* op, const at::Tensor& q_, const at::Tensor& k_, const at::Tensor& v_,
-           const at::Tensor& values_, at::TensorList pattern_, bool softmax_, double scale_, double guard_)
-      : pattern(op, "pattern", pattern_), softmax(softmax_), scale(scale_), guard(guard_) {
-    n = pattern.num_nodes();
-    q = real_argument(op, "q", q_, {-1, -1, n, -1});
-    m = q.size(3);
-    pairs = q.size(0) * q.size(1);
-    k = real_argument(op, "k", k_, q.sizes());
-    v = real_argument(op, "v", v_, {q.size(0), q.size(1), n, -1});
-    d_v = v.size(3);
-    values = real_argument(op, "values", values_, {-1, pattern.nnz()});
-    check(values.size(0) == 1 || values.size(0) == q.size(1), "{}: values has {} heads, q has {}", op,
-          values.size(0), q.size(1));
-    for (const at::Tensor& other : {k, v, values}) {
-      check(other.scalar_type() == q.scalar_type(),
-            "{}: q, k, v and values must have one dtype, got {} and {}", op, c10::toString(q.scalar_type()),
-            c10::toString(other.scalar_type()));
-    }
-  }
-
-  std::int64_t value_row(std::int64_t pair) const { return values.size(0) == 1 ? 0 : pair % q.size(1); }
-
-  template <class T>
-  RowAttention<T> head(std::int64_t pair) const {
-    RowAttention<T> one;
-    one.mask = pattern.rows();
-    one.value = values.const_data_ptr<T>() + value_row(pair) * pattern.nnz();
-    one.features = m;
-    one.value_columns = d_v;
-    one.q = q.const_data_ptr<T>() + pair * n * m;
-    one.k = k.const_data_ptr<T>() + pair * n * m;
-    one.v = v.const_data_ptr<T>() + pair * n * d_v;
-    one.softmax = softmax;
-    one.scale = static_cast<T>(scale);
-    one.guard = static_cast<T>(guard);
-    return one;
-  }
-
-  PatternArgument pattern;
-  bool softmax;
-  double scale, guard;
-  at::Tensor q, k, v, values;
-  std::int64_t n = 0, m = 0, d_v = 0, pairs = 0;
+enum class Scores {
+  features,  // <q, k> of features
+  relu,      // of max(x, 0) + epsilon, made on the way
+  softmax,   // exp(<q, k> / sqrt(d))
 };
+const Choices<Scores> kScores = {
+    {"features", Scores::features}, {"relu", Scores::relu}, {"softmax", Scores::softmax}};
+
+// What the engines take apart from the mask.
+struct ScoreOptions {
+  Scores scores = Scores::features;
+  double epsilon = 0;
+  double guard = 0;
+  std::int64_t max_workspace = 0;
+
+  EngineInputs inputs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+    EngineInputs result;
+    result.q = q.contiguous();
+    result.k = k.contiguous();
+    result.v = v.contiguous();
+    result.softmax = scores == Scores::softmax;
+    result.scale = result.softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1;
+    result.guard = guard;
+    result.fused_relu = scores == Scores::relu;
+    result.epsilon = epsilon;
+    result.max_workspace = max_workspace;
+    return result;
+  }
+};
+
+void check_operands(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    std::int64_t num_nodes) {
+  real_argument(op, "q", q, {-1, -1, num_nodes, -1});
+  real_argument(op, "k", k, q.sizes());
+  real_argument(op, "v", v, {q.size(0), q.size(1), num_nodes, -1});
+}
+
+// One row of values for all heads, or one a head, in the dtype of q.
+void check_values(const char* op, const char* argument, const at::Tensor& values, const at::Tensor& q) {
+  check(values.size(0) == 1 || values.size(0) == q.size(1), "{}: {} has {} heads, q has {}", op, argument,
+        values.size(0), q.size(1));
+  check(values.scalar_type() == q.scalar_type(), "{}: q, k, v and {} must have one dtype, got {} and {}", op,
+        argument, c10::toString(q.scalar_type()), c10::toString(values.scalar_type()));
+}
+
+// M = left right^T, both sparse.
+class FactoredMask final : public Mask {
+ public:
+  FactoredMask(SparseEntries left, SparseEntries right) : left_(std::move(left)), right_(std::move(right)) {}
+  std::string name() const override { return "factored"; }
+  std::int64_t num_nodes() const override { return left_.pattern->num_nodes(); }
+  std::int64_t num_heads() const override { return left_.values.size(0); }
+  std::vector<at::Tensor> parameters() const override { return {left_.values, right_.values}; }
+  at::Tensor apply(const at::Tensor& x) const override {
+    return multiply(left_, multiply(right_, x, true), false);
+  }
+  at::Tensor apply_transposed(const at::Tensor& x) const override {
+    return multiply(right_, multiply(left_, x, true), false);
+  }
+  bool has_sparse_factors() const override { return true; }
+  std::vector<SparseFactors> sparse_factors() const override { return {{left_, right_}}; }
+  MaskCost cost() const override { return {}; }  // the engine was chosen already
+
+ private:
+  static at::Tensor multiply(const SparseEntries& entries, const at::Tensor& x, bool transposed) {
+    return sparse_matmul(entries.pattern, entries.values.to(x.scalar_type()), x, transposed);
+  }
+  SparseEntries left_, right_;
+};
+
+// ---- mask engine ----
+
+TensorFunction run_mask(at::TensorList pattern_tensors, std::string_view scores, double epsilon,
+                        double guard) {
+  const ScoreOptions options{choose("scores", scores, kScores), epsilon, guard};
+  return [kept = pattern_tensors.vec(), options](const Tensors& x) {
+    const PatternArgument pattern("mask_attention", "pattern", kept);
+    check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes());
+    real_argument("mask_attention", "values", x[3], {-1, pattern.nnz()});
+    check_values("mask_attention", "values", x[3], x[0]);
+    return run_mask_engine(options.inputs(x[0], x[1], x[2]), SparseMask(pattern.pattern, x[3]));
+  };
+}
+
+at::Tensor mask_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& values, at::TensorList pattern, std::string_view scores,
+                          double epsilon, double guard) {
+  return without_graph(run_mask(pattern, scores, epsilon, guard), {q, k, v, values});
+}
 
 using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-FourTensors mask_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& values, at::TensorList pattern, bool softmax, double scale,
-                           double guard, bool keep_dots) {
-  const Operands a("mask_attention", q, k, v, values, pattern, softmax, scale, guard);
-  const std::int64_t nnz = a.pattern.nnz();
-  at::Tensor out = at::empty(a.v.sizes(), a.v.options());
-  at::Tensor inverse = at::empty({a.q.size(0), a.q.size(1), a.n}, a.v.options());
-  at::Tensor row_max = at::empty({a.q.size(0), a.q.size(1), softmax ? a.n : 0}, a.v.options());
-  at::Tensor dots = at::empty({a.q.size(0), a.q.size(1), keep_dots ? nnz : 0}, a.v.options());
-  AT_DISPATCH_FLOATING_TYPES(a.q.scalar_type(), "mask_attention", [&] {
-    for (std::int64_t i = 0; i < a.pairs; ++i) {
-      row_attention_forward(a.head<scalar_t>(i), out.data_ptr<scalar_t>() + i * a.n * a.d_v,
-                            inverse.data_ptr<scalar_t>() + i * a.n,
-                            softmax ? row_max.data_ptr<scalar_t>() + i * a.n : nullptr,
-                            keep_dots ? dots.data_ptr<scalar_t>() + i * nnz : nullptr);
-    }
-  });
-  return {out, inverse, row_max, dots};
+FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                    const at::Tensor& v, const at::Tensor& values, at::TensorList pattern,
+                                    std::string_view scores, double epsilon, double guard,
+                                    std::array<bool, 4> needs) {
+  return gradients_of<4>(run_mask(pattern, scores, epsilon, guard), {q, k, v, values}, grad, needs);
 }
 
-FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                    const at::Tensor& v, const at::Tensor& values, const at::Tensor& out,
-                                    const at::Tensor& inverse, const at::Tensor& row_max,
-                                    const at::Tensor& dots, at::TensorList pattern, bool softmax,
-                                    double scale, double guard) {
-  constexpr const char* kOp = "mask_attention_backward";
-  const Operands a(kOp, q, k, v, values, pattern, softmax, scale, guard);
-  const at::Tensor g = real_argument(kOp, "grad", grad, a.v.sizes());
-  const at::Tensor result = real_argument(kOp, "out", out, a.v.sizes());
-  const at::Tensor inverses = real_argument(kOp, "inverse", inverse, {a.q.size(0), a.q.size(1), a.n});
-  const at::Tensor maxima =
-      real_argument(kOp, "row_max", row_max, {a.q.size(0), a.q.size(1), softmax ? a.n : 0});
-  const at::Tensor products = real_argument(kOp, "dots", dots, {a.q.size(0), a.q.size(1), a.pattern.nnz()});
-  for (const at::Tensor& other : {g, result, inverses, maxima, products}) {
-    check(other.scalar_type() == a.q.scalar_type(), "{}: everything must have the dtype of q, got {} and {}",
-          kOp, c10::toString(a.q.scalar_type()), c10::toString(other.scalar_type()));
-  }
-  const std::int64_t nnz = a.pattern.nnz();
-  at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options()), grad_k = at::empty(a.k.sizes(), a.k.options());
-  at::Tensor grad_v = at::empty(a.v.sizes(), a.v.options());
-  at::Tensor grad_values = at::zeros(a.values.sizes(), a.values.options());
-  at::Tensor column_weights = at::empty({nnz, 2}, a.q.options());
-  AT_DISPATCH_FLOATING_TYPES(a.q.scalar_type(), kOp, [&] {
-    for (std::int64_t i = 0; i < a.pairs; ++i) {
-      const RowAttention<scalar_t> head = a.head<scalar_t>(i);
-      auto* weights = reinterpret_cast<ColumnWeights<scalar_t>*>(column_weights.data_ptr<scalar_t>());
-      const scalar_t* g_head = g.const_data_ptr<scalar_t>() + i * a.n * a.d_v;
-      row_attention_backward(head, g_head, result.const_data_ptr<scalar_t>() + i * a.n * a.d_v,
-                             inverses.const_data_ptr<scalar_t>() + i * a.n,
-                             softmax ? maxima.const_data_ptr<scalar_t>() + i * a.n : nullptr,
-                             products.const_data_ptr<scalar_t>() + i * nnz,
-                             grad_q.data_ptr<scalar_t>() + i * a.n * a.m,
-                             grad_values.data_ptr<scalar_t>() + a.value_row(i) * nnz, true, weights);
-      column_attention_backward<scalar_t>(head, a.pattern.transposed(), g_head, weights,
-                                          grad_k.data_ptr<scalar_t>() + i * a.n * a.m,
-                                          grad_v.data_ptr<scalar_t>() + i * a.n * a.d_v);
-    }
-  });
-  return {grad_q, grad_k, grad_v, grad_values};
+// ---- feature engine, fused, for masks that are a product of sparse factors ----
+
+TensorFunction run_feature(at::TensorList left_tensors, at::TensorList right_tensors, double guard,
+                           std::int64_t max_workspace) {
+  const ScoreOptions options{.guard = guard, .max_workspace = max_workspace};
+  return [kept_left = left_tensors.vec(), kept_right = right_tensors.vec(), options](const Tensors& x) {
+    const PatternArgument left("feature_attention", "left", kept_left),
+        right("feature_attention", "right", kept_right);
+    check(left.num_nodes() == right.num_nodes(), "feature_attention: left has {} rows, right has {}",
+          left.num_nodes(), right.num_nodes());
+    check_operands("feature_attention", x[0], x[1], x[2], left.num_nodes());
+    real_argument("feature_attention", "left_values", x[3], {-1, left.nnz()});
+    real_argument("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()});
+    check_values("feature_attention", "left_values", x[3], x[0]);
+    check_values("feature_attention", "right_values", x[4], x[0]);
+    const auto mask = std::make_shared<const FactoredMask>(SparseEntries{left.pattern, x[3]},
+                                                           SparseEntries{right.pattern, x[4]});
+    return run_feature_engine(options.inputs(x[0], x[1], x[2]), mask).contiguous();
+  };
+}
+
+at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& left_values, const at::Tensor& right_values,
+                             at::TensorList left, at::TensorList right, double guard,
+                             std::int64_t max_workspace) {
+  return without_graph(run_feature(left, right, guard, max_workspace), {q, k, v, left_values, right_values});
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> feature_attention_backward(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& left_values, const at::Tensor& right_values, at::TensorList left, at::TensorList right,
+    double guard, std::int64_t max_workspace, std::array<bool, 5> needs) {
+  return gradients_of<5>(run_feature(left, right, guard, max_workspace), {q, k, v, left_values, right_values},
+                         grad, needs);
+}
+
+// ---- dense engine ----
+
+TensorFunction run_dense(std::string_view scores, double guard, std::int64_t max_workspace) {
+  const ScoreOptions options{choose("scores", scores, kScores), 0, guard, max_workspace};
+  check(options.scores != Scores::relu,
+        "dense_attention: scores must be 'features' or 'softmax', got 'relu'");
+  return [options](const Tensors& x) {
+    check_operands("dense_attention", x[0], x[1], x[2], -1);
+    const std::int64_t n = x[0].size(2);
+    real_argument("dense_attention", "matrix", x[3], {-1, n, n});
+    check_values("dense_attention", "matrix", x[3], x[0]);
+    return run_dense_engine(options.inputs(x[0], x[1], x[2]), DenseMask(x[3].contiguous()));
+  };
+}
+
+at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& matrix, std::string_view scores, double guard,
+                           std::int64_t max_workspace) {
+  return without_graph(run_dense(scores, guard, max_workspace), {q, k, v, matrix});
+}
+
+FourTensors dense_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& v, const at::Tensor& matrix, std::string_view scores,
+                                     double guard, std::int64_t max_workspace, std::array<bool, 4> needs) {
+  return gradients_of<4>(run_dense(scores, guard, max_workspace), {q, k, v, matrix}, grad, needs);
+}
+
+// ---- the gradients' wiring ----
+
+at::Tensor mask_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const at::Tensor& values, at::TensorList pattern, std::string_view scores,
+                                   double epsilon, double guard) {
+  static const auto forward = find_operator<decltype(mask_attention)>("topomask::mask_attention");
+  static const auto backward =
+      find_operator<decltype(mask_attention_backward)>("topomask::mask_attention_backward");
+  return differentiable({q, k, v, values},
+                        library_call<4>(run_mask(pattern, scores, epsilon, guard), forward, backward,
+                                        pattern.vec(), std::string(scores), epsilon, guard));
+}
+
+at::Tensor feature_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const at::Tensor& left_values, const at::Tensor& right_values,
+                                      at::TensorList left, at::TensorList right, double guard,
+                                      std::int64_t max_workspace) {
+  static const auto forward = find_operator<decltype(feature_attention)>("topomask::feature_attention");
+  static const auto backward =
+      find_operator<decltype(feature_attention_backward)>("topomask::feature_attention_backward");
+  return differentiable({q, k, v, left_values, right_values},
+                        library_call<5>(run_feature(left, right, guard, max_workspace), forward, backward,
+                                        left.vec(), right.vec(), guard, max_workspace));
+}
+
+at::Tensor dense_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const at::Tensor& matrix, std::string_view scores, double guard,
+                                    std::int64_t max_workspace) {
+  static const auto forward = find_operator<decltype(dense_attention)>("topomask::dense_attention");
+  static const auto backward =
+      find_operator<decltype(dense_attention_backward)>("topomask::dense_attention_backward");
+  return differentiable({q, k, v, matrix},
+                        library_call<4>(run_dense(scores, guard, max_workspace), forward, backward,
+                                        std::string(scores), guard, max_workspace));
 }
 
 at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::int64_t seed) {
@@ -128,13 +218,20 @@ at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::i
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(topomask, CPU, m) {
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("mask_attention", mask_attention);
   m.impl("mask_attention_backward", mask_attention_backward);
+  m.impl("feature_attention", feature_attention);
+  m.impl("feature_attention_backward", feature_attention_backward);
+  m.impl("dense_attention", dense_attention);
+  m.impl("dense_attention_backward", dense_attention_backward);
+  m.impl("favor_projection", favor_projection_op);
 }
 
-TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
-  m.impl("favor_projection", favor_projection_op);
+TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
+  m.impl("mask_attention", mask_attention_autograd);
+  m.impl("feature_attention", feature_attention_autograd);
+  m.impl("dense_attention", dense_attention_autograd);
 }
 
 }  // namespace topomask::ops

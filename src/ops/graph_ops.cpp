@@ -124,7 +124,7 @@ std::tuple<at::Tensor, at::Tensor> neighbour_pattern(const at::Tensor& row_ptr, 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(topomask, CPU, m) {
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("graph_from_edges", graph_from_edges);
   m.impl("graph_from_csr", graph_from_csr);
   m.impl("graph_from_dense", graph_from_dense);
@@ -133,10 +133,6 @@ TORCH_LIBRARY_IMPL(topomask, CPU, m) {
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);
   m.impl("neighbour_pattern", neighbour_pattern);
-}
-
-// Without a tensor among the arguments there is no device to dispatch on.
-TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("load_graph", load_graph_tensors);
   m.impl("grid_graph", grid);
 }

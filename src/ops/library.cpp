@@ -1,5 +1,6 @@
 // The operators torch.ops.topomask.*: tensors, numbers and words only, so that torch can trace, export and
-// replay them. Shapes for tracing and the gradients' wiring are registered from Python (topomask/_ops.py).
+// replay them. Shapes for tracing are registered from Python (topomask/_ops.py), gradients
+// beside each operator (library_call.h).
 #include <torch/library.h>
 
 TORCH_LIBRARY(topomask, m) {
@@ -29,26 +30,51 @@ TORCH_LIBRARY(topomask, m) {
   def("kernel_series(str kernel, int max_power, bool modulation) -> Tensor");
   def("exact_kernel(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel) -> Tensor");
   def("modulate(Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
-  def("modulate_backward(Tensor grad, Tensor deposit_ptr, Tensor hop, Tensor load, SymInt terms) -> Tensor");
+  def("modulate_backward(Tensor grad, Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
 
-  // A pattern is row_ptr, col, transposed_ptr, transposed_row, transposed_entry.
+  // A pattern is row_ptr, col, transposed_ptr, transposed_row, transposed_entry. A backward operator returns
+  // an empty tensor for what needs no gradient.
   def("transpose_pattern(Tensor row_ptr, Tensor col) -> (Tensor, Tensor, Tensor)");
-  def("product_pattern(Tensor[] query, Tensor[] key) -> (Tensor, Tensor)");
+  def("product_pattern(Tensor[] query, Tensor[] key) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
   def("estimate_product_nnz(Tensor[] query, Tensor[] key, int sample) -> Tensor");
+  def("merge_patterns(Tensor[] row_ptrs, Tensor[] cols, int[] offsets, int num_nodes) "
+      "-> (Tensor, Tensor, Tensor)");
   def("sparse_matmul(Tensor values, Tensor x, Tensor[] pattern, bool transposed) -> Tensor");
-  def("sampled_dots(Tensor left, Tensor right, Tensor[] pattern, bool transposed, SymInt heads) -> Tensor");
+  def("sparse_matmul_backward(Tensor grad, Tensor values, Tensor x, Tensor[] pattern, bool transposed, "
+      "bool[2] needs) -> (Tensor, Tensor)");
   def("sparse_product(Tensor query_values, Tensor key_values, Tensor[] query, Tensor[] key, "
       "Tensor[] product) -> Tensor");
   def("sparse_product_backward(Tensor grad, Tensor query_values, Tensor key_values, Tensor[] query, "
-      "Tensor[] key, Tensor[] product) -> (Tensor, Tensor)");
+      "Tensor[] key, Tensor[] product, bool[2] needs) -> (Tensor, Tensor)");
 
+  // Masks with kernels of their own. x: [H, N, C]; a, t: [H] or [1].
+  def("forest_product(Tensor x, Tensor a, Tensor row_ptr, Tensor col, Tensor weight, bool weighted) -> "
+      "Tensor");
+  def("forest_product_backward(Tensor grad, Tensor x, Tensor a, Tensor row_ptr, Tensor col, Tensor weight, "
+      "bool weighted, bool[2] needs) -> (Tensor, Tensor)");
+  def("hypercube_heat(Tensor x, Tensor t, int dimension) -> Tensor");
+  def("hypercube_heat_backward(Tensor grad, Tensor x, Tensor t, int dimension, bool[2] needs) "
+      "-> (Tensor, Tensor)");
+  def("check_hypercube(Tensor row_ptr, Tensor col) -> Tensor");
+  def("hop_distances(Tensor row_ptr, Tensor col, int max_distance, int max_bytes) -> Tensor");
+  def("spe_noise(int heads, int rows, int realisations, int seed) -> Tensor");
+
+  // Attention: q, k [B, H, N, m], v [B, H, N, d_v] -> [B, H, N, d_v]. `scores` is what q and k are:
+  // "features", "relu" (features are made of them) or "softmax".
   def("favor_projection(int num_features, int d, int seed) -> Tensor");
-  // out [B, H, N, d_v], and for the backward pass: the inverse normaliser [B, H, N], the rows' maxima
-  // [B, H, N] (softmax; else [B, H, 0]), the products <q_i, k_j> [B, H, nnz] (keep_dots; else [B, H, 0]).
-  def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, bool softmax, "
-      "float scale, float guard, bool keep_dots) -> (Tensor, Tensor, Tensor, Tensor)");
-  def("mask_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor values, Tensor out, "
-      "Tensor inverse, Tensor row_max, Tensor dots, Tensor[] pattern, bool softmax, float scale, float "
-      "guard) "
-      "-> (Tensor, Tensor, Tensor, Tensor)");
+  def("plan_attention(str name, int[] mask, float[] cost, int[] shape, bool float64, str kind, str engine, "
+      "int max_workspace) -> (str, int, str)");
+  def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, str scores, "
+      "float epsilon, float guard) -> Tensor");
+  def("mask_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, "
+      "str scores, float epsilon, float guard, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
+  def("feature_attention(Tensor q, Tensor k, Tensor v, Tensor left_values, Tensor right_values, "
+      "Tensor[] left, Tensor[] right, float guard, int max_workspace) -> Tensor");
+  def("feature_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor left_values, "
+      "Tensor right_values, Tensor[] left, Tensor[] right, float guard, int max_workspace, bool[5] needs) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+  def("dense_attention(Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, float guard, "
+      "int max_workspace) -> Tensor");
+  def("dense_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, "
+      "float guard, int max_workspace, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
 }

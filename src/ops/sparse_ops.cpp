@@ -1,23 +1,22 @@
-#include <ATen/Dispatch.h>
+// Patterns, and products with learnable sparse matrices.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
+#include "masks/cpu/merge_rows.h"
 #include "masks/cpu/sparse_product.h"
+#include "masks/sparse_ops.h"
 #include "ops/arguments.h"
-#include "topomask/mask.h"
+#include "ops/library_call.h"
 
 namespace topomask::ops {
 namespace {
 
-template <class T>
-at::Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype) {
-  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, dtype);
-  std::copy(values.begin(), values.end(), tensor.data_ptr<T>());
-  return tensor;
+using PatternTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+PatternTensors tensors_of(const SparsePattern& pattern) {
+  return {pattern.row_ptr, pattern.col, pattern.transposed_ptr, pattern.transposed_row,
+          pattern.transposed_entry};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> transpose_pattern_op(const at::Tensor& row_ptr,
@@ -26,138 +25,157 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> transpose_pattern_op(const at::Te
   return {pattern.transposed_ptr, pattern.transposed_row, pattern.transposed_entry};
 }
 
-std::tuple<at::Tensor, at::Tensor> product_pattern_op(at::TensorList query, at::TensorList key) {
-  const PatternArgument left("product_pattern", "query", query), right("product_pattern", "key", key);
-  check(left.num_nodes() == right.num_nodes(), "product_pattern: query has {} rows, key has {}",
-        left.num_nodes(), right.num_nodes());
-  const ProductPattern product = product_pattern(left.rows(), right.transposed());
-  return {tensor_of(product.row_ptr, at::kLong), tensor_of(product.col, at::kInt)};
+struct PatternPair {
+  PatternPair(const char* op, at::TensorList query_, at::TensorList key_)
+      : query(op, "query", query_), key(op, "key", key_) {
+    check(query.num_nodes() == key.num_nodes(), "{}: query has {} rows, key has {}", op, query.num_nodes(),
+          key.num_nodes());
+  }
+  PatternArgument query, key;
+};
+
+PatternTensors product_pattern_op(at::TensorList query, at::TensorList key) {
+  const PatternPair pair("product_pattern", query, key);
+  return tensors_of(*make_product_patterns(pair.query.pattern, pair.key.pattern).product);
 }
 
 at::Tensor estimate_product_nnz_op(at::TensorList query, at::TensorList key, std::int64_t sample) {
-  const PatternArgument left("estimate_product_nnz", "query", query),
-      right("estimate_product_nnz", "key", key);
-  check(left.num_nodes() == right.num_nodes() && sample >= 1,
-        "estimate_product_nnz: expected patterns of one size and at least one row, got {} and {} nodes, {} "
-        "rows",
-        left.num_nodes(), right.num_nodes(), sample);
-  return at::scalar_tensor(estimate_product_nnz(left.rows(), right.transposed(), sample), at::kDouble);
+  const PatternPair pair("estimate_product_nnz", query, key);
+  check(sample >= 1, "estimate_product_nnz: sample must be at least 1, got {}", sample);
+  return at::scalar_tensor(
+      estimate_product_nnz(rows_of(*pair.query.pattern), transposed_rows_of(*pair.key.pattern), sample),
+      at::kDouble);
 }
 
-void check_values(const char* op, const char* argument, const at::Tensor& values, const at::Tensor& other) {
+// The union of patterns that stand at `offsets` on the diagonal of a larger one, and where each one's entries
+// stand in it, one after the other.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> merge_patterns(at::TensorList row_ptrs, at::TensorList cols,
+                                                              at::IntArrayRef offsets,
+                                                              std::int64_t num_nodes) {
+  check(row_ptrs.size() == cols.size() && row_ptrs.size() == offsets.size(),
+        "merge_patterns: expected as many row_ptrs as cols and offsets, got {}, {} and {}", row_ptrs.size(),
+        cols.size(), offsets.size());
+  std::vector<SparsePattern> patterns;
+  std::vector<PlacedRows> parts;
+  std::int64_t total = 0;
+  for (std::size_t p = 0; p < row_ptrs.size(); ++p) {
+    patterns.push_back(SparsePattern::from_rows(row_ptrs[p], cols[p]));  // checks the rows
+    const SparsePattern& pattern = patterns.back();
+    check(offsets[p] >= 0 && offsets[p] <= num_nodes - pattern.num_nodes(),
+          "merge_patterns: a pattern of {} rows at {} does not fit {} nodes", pattern.num_nodes(), offsets[p],
+          num_nodes);
+    parts.push_back({pattern.num_nodes(), offsets[p], pattern.row_ptr.const_data_ptr<std::int64_t>(),
+                     pattern.col.const_data_ptr<std::int32_t>()});
+    total += pattern.nnz();
+  }
+  at::Tensor row_ptr = at::empty({num_nodes + 1}, at::kLong), slot = at::empty({total}, at::kLong);
+  count_merged_rows(num_nodes, parts, row_ptr.data_ptr<std::int64_t>());
+  at::Tensor col = at::empty({row_ptr.const_data_ptr<std::int64_t>()[num_nodes]}, at::kInt);
+  std::vector<std::int64_t*> slots;
+  auto* next = slot.data_ptr<std::int64_t>();
+  for (const SparsePattern& pattern : patterns) {
+    slots.push_back(next);
+    next += pattern.nnz();
+  }
+  fill_merged_rows(num_nodes, parts, row_ptr.const_data_ptr<std::int64_t>(), col.data_ptr<std::int32_t>(),
+                   slots);
+  return {row_ptr, col, slot};
+}
+
+void check_one_dtype(const char* op, const char* argument, const at::Tensor& values,
+                     const at::Tensor& other) {
   check(values.scalar_type() == other.scalar_type(),
         "{}: {} must have one dtype with the rest, got {} and {}", op, argument,
         c10::toString(values.scalar_type()), c10::toString(other.scalar_type()));
 }
 
+// ---- y_h = A_h x_h, or A_h^T x_h ----
+
+TensorFunction run_matmul(at::TensorList pattern, bool transposed) {
+  return [kept = pattern.vec(), transposed](const Tensors& in) {
+    const PatternArgument matrix("sparse_matmul", "pattern", kept);
+    const at::Tensor x = real_argument("sparse_matmul", "x", in[1], {-1, matrix.num_nodes(), -1});
+    const at::Tensor values = real_argument("sparse_matmul", "values", in[0], {-1, matrix.nnz()});
+    check(values.size(0) == 1 || values.size(0) == x.size(0), "sparse_matmul: values has {} heads, x has {}",
+          values.size(0), x.size(0));
+    check_one_dtype("sparse_matmul", "values", values, x);
+    return sparse_matmul(matrix.pattern, values, x, transposed);
+  };
+}
+
 at::Tensor sparse_matmul_op(const at::Tensor& values, const at::Tensor& x, at::TensorList pattern,
                             bool transposed) {
-  const PatternArgument matrix("sparse_matmul", "pattern", pattern);
-  const at::Tensor input = real_argument("sparse_matmul", "x", x, {-1, matrix.num_nodes(), -1});
-  const at::Tensor weights = real_argument("sparse_matmul", "values", values, {-1, matrix.nnz()});
-  const std::int64_t heads = input.size(0), columns = input.size(2), stride = input.size(1) * columns;
-  check(weights.size(0) == 1 || weights.size(0) == heads, "sparse_matmul: values has {} heads, x has {}",
-        weights.size(0), heads);
-  check_values("sparse_matmul", "values", weights, input);
-  at::Tensor out = at::empty(input.sizes(), input.options());
-  const SparseRows rows = transposed ? matrix.transposed() : matrix.rows();
-  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "sparse_matmul", [&] {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      spmm(rows, weights.const_data_ptr<scalar_t>() + (weights.size(0) == 1 ? 0 : h) * matrix.nnz(),
-           input.const_data_ptr<scalar_t>() + h * stride, columns, false,
-           out.data_ptr<scalar_t>() + h * stride);
-    }
-  });
-  return out;
+  return without_graph(run_matmul(pattern, transposed), {values, x});
 }
 
-// out[h, e = (i, j)] = <left_i, right_j>, or <left_j, right_i> where transposed; summed over the heads of
-// left and right where `heads` is 1.
-at::Tensor sampled_dots_op(const at::Tensor& left, const at::Tensor& right, at::TensorList pattern,
-                           bool transposed, std::int64_t heads) {
-  const PatternArgument matrix("sampled_dots", "pattern", pattern);
-  const at::Tensor a = real_argument("sampled_dots", "left", left, {-1, matrix.num_nodes(), -1});
-  const at::Tensor b =
-      real_argument("sampled_dots", "right", right, {a.size(0), matrix.num_nodes(), a.size(2)});
-  check(heads == 1 || heads == a.size(0), "sampled_dots: heads must be 1 or {}, got {}", a.size(0), heads);
-  check_values("sampled_dots", "right", b, a);
-  const std::int64_t columns = a.size(2), stride = a.size(1) * columns;
-  at::Tensor out = at::zeros({heads, matrix.nnz()}, a.options());
-  const SparseRows rows = transposed ? matrix.transposed() : matrix.rows();
-  AT_DISPATCH_FLOATING_TYPES(a.scalar_type(), "sampled_dots", [&] {
-    for (std::int64_t h = 0; h < a.size(0); ++h) {
-      sampled_dots(rows, a.const_data_ptr<scalar_t>() + h * stride, b.const_data_ptr<scalar_t>() + h * stride,
-                   columns, out.data_ptr<scalar_t>() + (heads == 1 ? 0 : h) * matrix.nnz());
-    }
-  });
-  return out;
+std::tuple<at::Tensor, at::Tensor> sparse_matmul_backward_op(const at::Tensor& grad, const at::Tensor& values,
+                                                             const at::Tensor& x, at::TensorList pattern,
+                                                             bool transposed, std::array<bool, 2> needs) {
+  return gradients_of<2>(run_matmul(pattern, transposed), {values, x}, grad, needs);
 }
 
-struct ProductArguments {
-  ProductArguments(const char* op, const at::Tensor& query_values_, const at::Tensor& key_values_,
-                   at::TensorList query_, at::TensorList key_, at::TensorList product_)
-      : query(op, "query", query_), key(op, "key", key_), product(op, "product", product_) {
-    check(query.num_nodes() == key.num_nodes() && query.num_nodes() == product.num_nodes(),
-          "{}: query, key and product must be of one size, got {}, {} and {} nodes", op, query.num_nodes(),
-          key.num_nodes(), product.num_nodes());
-    query_values = real_argument(op, "query_values", query_values_, {-1, query.nnz()});
-    key_values = real_argument(op, "key_values", key_values_, {query_values.size(0), key.nnz()});
-    check_values(op, "key_values", key_values, query_values);
-  }
+at::Tensor sparse_matmul_autograd(const at::Tensor& values, const at::Tensor& x, at::TensorList pattern,
+                                  bool transposed) {
+  static const auto forward = find_operator<decltype(sparse_matmul_op)>("topomask::sparse_matmul");
+  static const auto backward =
+      find_operator<decltype(sparse_matmul_backward_op)>("topomask::sparse_matmul_backward");
+  return differentiable({values, x}, library_call<2>(run_matmul(pattern, transposed), forward, backward,
+                                                     pattern.vec(), transposed));
+}
 
-  PatternArgument query, key, product;
-  at::Tensor query_values, key_values;
-};
+// ---- values of M = Phi Psi^T ----
+
+TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorList product) {
+  return [q = query.vec(), k = key.vec(), m = product.vec()](const Tensors& in) {
+    const PatternPair pair("sparse_product", q, k);
+    const PatternArgument result("sparse_product", "product", m);
+    check(result.num_nodes() == pair.query.num_nodes(), "sparse_product: query has {} rows, product has {}",
+          pair.query.num_nodes(), result.num_nodes());
+    const at::Tensor left = real_argument("sparse_product", "query_values", in[0], {-1, pair.query.nnz()});
+    const at::Tensor right =
+        real_argument("sparse_product", "key_values", in[1], {left.size(0), pair.key.nnz()});
+    check_one_dtype("sparse_product", "key_values", right, left);
+    return sparse_product({pair.query.pattern, pair.key.pattern, result.pattern}, left, right);
+  };
+}
 
 at::Tensor sparse_product_op(const at::Tensor& query_values, const at::Tensor& key_values,
                              at::TensorList query, at::TensorList key, at::TensorList product) {
-  const ProductArguments a("sparse_product", query_values, key_values, query, key, product);
-  at::Tensor out = at::empty({a.query_values.size(0), a.product.nnz()}, a.query_values.options());
-  AT_DISPATCH_FLOATING_TYPES(out.scalar_type(), "sparse_product", [&] {
-    for (std::int64_t h = 0; h < out.size(0); ++h) {
-      product_values(a.query.rows(), a.query_values.const_data_ptr<scalar_t>() + h * a.query.nnz(),
-                     a.key.transposed(), a.key_values.const_data_ptr<scalar_t>() + h * a.key.nnz(),
-                     a.product.rows(), out.data_ptr<scalar_t>() + h * a.product.nnz());
-    }
-  });
-  return out;
+  return without_graph(run_product(query, key, product), {query_values, key_values});
 }
 
-std::tuple<at::Tensor, at::Tensor> sparse_product_backward_op(const at::Tensor& grad,
-                                                              const at::Tensor& query_values,
-                                                              const at::Tensor& key_values,
-                                                              at::TensorList query, at::TensorList key,
-                                                              at::TensorList product) {
-  constexpr const char* kOp = "sparse_product_backward";
-  const ProductArguments a(kOp, query_values, key_values, query, key, product);
-  const at::Tensor g = real_argument(kOp, "grad", grad, {a.query_values.size(0), a.product.nnz()});
-  check_values(kOp, "grad", g, a.query_values);
-  at::Tensor grad_query = at::empty(a.query_values.sizes(), g.options());
-  at::Tensor grad_key = at::empty(a.key_values.sizes(), g.options());
-  AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), kOp, [&] {
-    for (std::int64_t h = 0; h < g.size(0); ++h) {
-      const scalar_t* head = g.const_data_ptr<scalar_t>() + h * a.product.nnz();
-      product_backward(a.query.rows(), a.key.transposed(),
-                       a.key_values.const_data_ptr<scalar_t>() + h * a.key.nnz(), a.product.rows(), head,
-                       grad_query.data_ptr<scalar_t>() + h * a.query.nnz());
-      product_backward(a.key.rows(), a.query.transposed(),
-                       a.query_values.const_data_ptr<scalar_t>() + h * a.query.nnz(), a.product.transposed(),
-                       head, grad_key.data_ptr<scalar_t>() + h * a.key.nnz());
-    }
-  });
-  return {grad_query, grad_key};
+std::tuple<at::Tensor, at::Tensor> sparse_product_backward_op(
+    const at::Tensor& grad, const at::Tensor& query_values, const at::Tensor& key_values,
+    at::TensorList query, at::TensorList key, at::TensorList product, std::array<bool, 2> needs) {
+  return gradients_of<2>(run_product(query, key, product), {query_values, key_values}, grad, needs);
+}
+
+at::Tensor sparse_product_autograd(const at::Tensor& query_values, const at::Tensor& key_values,
+                                   at::TensorList query, at::TensorList key, at::TensorList product) {
+  static const auto forward = find_operator<decltype(sparse_product_op)>("topomask::sparse_product");
+  static const auto backward =
+      find_operator<decltype(sparse_product_backward_op)>("topomask::sparse_product_backward");
+  return differentiable({query_values, key_values},
+                        library_call<2>(run_product(query, key, product), forward, backward, query.vec(),
+                                        key.vec(), product.vec()));
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(topomask, CPU, m) {
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("transpose_pattern", transpose_pattern_op);
   m.impl("product_pattern", product_pattern_op);
   m.impl("estimate_product_nnz", estimate_product_nnz_op);
+  m.impl("merge_patterns", merge_patterns);
   m.impl("sparse_matmul", sparse_matmul_op);
-  m.impl("sampled_dots", sampled_dots_op);
+  m.impl("sparse_matmul_backward", sparse_matmul_backward_op);
   m.impl("sparse_product", sparse_product_op);
   m.impl("sparse_product_backward", sparse_product_backward_op);
+}
+
+TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
+  m.impl("sparse_matmul", sparse_matmul_autograd);
+  m.impl("sparse_product", sparse_product_autograd);
 }
 
 }  // namespace topomask::ops

@@ -1,4 +1,3 @@
-#include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <torch/library.h>
@@ -6,9 +5,9 @@
 #include "core/random.h"
 #include "graph/tensors.h"
 #include "ops/arguments.h"
+#include "ops/library_call.h"
 #include "topomask/features.h"
 #include "topomask/kernels.h"
-#include "walks/cpu/modulate.h"
 
 namespace topomask::ops {
 namespace {
@@ -89,7 +88,7 @@ at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, con
   return exact_kernel(graph_from(row_ptr, col, weight, directed), NodeKernel::parse(std::string(kernel)));
 }
 
-DepositView deposits_of(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
+WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
   check(deposit_ptr.dim() == 1 && deposit_ptr.size(0) >= 1 && deposit_ptr.scalar_type() == at::kLong &&
             deposit_ptr.is_contiguous(),
         "modulate: deposit_ptr must be contiguous int64 [nnz+1], got {}", describe(deposit_ptr));
@@ -98,49 +97,59 @@ DepositView deposits_of(const at::Tensor& deposit_ptr, const at::Tensor& hop, co
   check(load.dim() == 1 && load.size(0) == hop.size(0) && load.scalar_type() == at::kFloat &&
             load.is_contiguous(),
         "modulate: load must be contiguous float32 [{}] like hop, got {}", hop.size(0), describe(load));
-  const std::int64_t nnz = deposit_ptr.size(0) - 1;
-  check(deposit_ptr.const_data_ptr<std::int64_t>()[nnz] == hop.size(0),
+  check(!deposit_ptr.is_cpu() ||
+            deposit_ptr.const_data_ptr<std::int64_t>()[deposit_ptr.size(0) - 1] == hop.size(0),
         "modulate: deposit_ptr must end with the {} deposits", hop.size(0));
-  return {nnz, deposit_ptr.const_data_ptr<std::int64_t>(), hop.const_data_ptr<std::int16_t>(),
-          load.const_data_ptr<float>()};
+  WalkFeatures features;
+  features.deposit_ptr = deposit_ptr;
+  features.hop = hop;
+  features.load = load;
+  return features;
 }
 
-at::Tensor modulate_op(const at::Tensor& modulation, const at::Tensor& deposit_ptr, const at::Tensor& hop,
+TensorFunction run_modulate(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
+  return [=](const Tensors& in) {
+    return features_from(deposit_ptr, hop, load).values(real_argument("modulate", "f", in[0], {-1, -1}));
+  };
+}
+
+at::Tensor modulate_op(const at::Tensor& f, const at::Tensor& deposit_ptr, const at::Tensor& hop,
                        const at::Tensor& load) {
-  const DepositView deposits = deposits_of(deposit_ptr, hop, load);
-  const at::Tensor f = real_argument("modulate", "f", modulation, {-1, -1});
-  at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
-  AT_DISPATCH_FLOATING_TYPES(f.scalar_type(), "modulate", [&] {
-    modulate(deposits, f.const_data_ptr<scalar_t>(), f.size(0), f.size(1), values.data_ptr<scalar_t>());
-  });
-  return values;
+  return without_graph(run_modulate(deposit_ptr, hop, load), {f});
 }
 
-at::Tensor modulate_backward_op(const at::Tensor& grad, const at::Tensor& deposit_ptr, const at::Tensor& hop,
-                                const at::Tensor& load, std::int64_t terms) {
-  const DepositView deposits = deposits_of(deposit_ptr, hop, load);
-  check(terms >= 0, "modulate_backward: terms must be at least 0, got {}", terms);
-  const at::Tensor g = real_argument("modulate_backward", "grad", grad, {-1, deposits.nnz});
-  at::Tensor grad_f = at::empty({g.size(0), terms}, g.options());
-  AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "modulate_backward", [&] {
-    modulate_backward(deposits, g.const_data_ptr<scalar_t>(), g.size(0), terms, grad_f.data_ptr<scalar_t>());
-  });
-  return grad_f;
+at::Tensor modulate_backward_op(const at::Tensor& grad, const at::Tensor& f, const at::Tensor& deposit_ptr,
+                                const at::Tensor& hop, const at::Tensor& load) {
+  return gradients_of(run_modulate(deposit_ptr, hop, load), {f}, grad, {true})[0];
+}
+
+at::Tensor modulate_autograd(const at::Tensor& f, const at::Tensor& deposit_ptr, const at::Tensor& hop,
+                             const at::Tensor& load) {
+  static const auto forward = find_operator<decltype(modulate_op)>("topomask::modulate");
+  static const auto backward = find_operator<decltype(modulate_backward_op)>("topomask::modulate_backward");
+  LibraryCall call;
+  call.run = run_modulate(deposit_ptr, hop, load);
+  call.forward_operator = [=](const Tensors& x) { return forward.call(x[0], deposit_ptr, hop, load); };
+  call.backward_operator = [=](const at::Tensor& grad, const Tensors& x, const std::vector<bool>&) {
+    return Tensors{backward.call(grad, x[0], deposit_ptr, hop, load)};
+  };
+  return differentiable({f}, call);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(topomask, CPU, m) {
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("sample_features", sample_features_op);
   m.impl("sample_walks", sample_walks_op);
   m.impl("exact_kernel", exact_kernel_op);
   m.impl("modulate", modulate_op);
   m.impl("modulate_backward", modulate_backward_op);
-}
-
-TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("derive_seeds", derive_seeds);
   m.impl("kernel_series", kernel_series);
+}
+
+TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
+  m.impl("modulate", modulate_autograd);
 }
 
 }  // namespace topomask::ops

@@ -19,7 +19,12 @@ def block(graph: topomask.Graph, mask: topomask.Mask, **options) -> topomask.nn.
         (lambda g: topomask.GRFMask(g, 8, 0.3, 3, heads=2), {}),
         (lambda g: topomask.GRFMask(g, 8, 0.3, 3, heads=2), {"kind": "softmax"}),
         (lambda g: topomask.GRFMask(g, 4, 0.3, 3, heads=2, shared_walks=False), {"engine": "feature"}),
+        (lambda g: topomask.GRFMask(g, 8, 0.3, 3, heads=2), {"engine": "dense", "kind": "softmax"}),
         (lambda g: topomask.PowerSeriesMask(g, 3, heads=2), {}),
+        (lambda g: topomask.PowerSeriesMask(g, 3, heads=2), {"engine": "feature"}),
+        (lambda g: topomask.SumMask(topomask.GRFMask(g, 4, 0.3, 3, heads=2), topomask.NeighbourMask(g)), {}),
+        (lambda g: topomask.ScaledMask(topomask.DegreeMask(g, 2), torch.ones(34), torch.ones(34)), {}),
+        (lambda g: topomask.ForestMask(topomask.Graph.load("path:34"), 2), {"engine": "feature"}),
     ],
 )
 def test_compiled_matches_eager(karate: topomask.Graph, make, options) -> None:
@@ -31,10 +36,28 @@ def test_compiled_matches_eager(karate: topomask.Graph, make, options) -> None:
         layer.zero_grad()
         out = function(x)
         out.square().sum().backward()
-        return [out.detach(), *(p.grad.clone() for p in layer.parameters())]
+        return [out.detach(), *(p.grad.clone() for p in layer.parameters() if p.requires_grad)]
 
     for a, b in zip(run(layer), run(compiled)):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_one_graph_serves_every_batch_size(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    @torch.compile(fullgraph=True, backend=count)
+    def compiled(q):
+        return topomask.attention(q, q, q, mask=mask)
+
+    for batch in (2, 3, 5, 7):
+        q = torch.randn(batch, 2, 34, 8)
+        torch.testing.assert_close(compiled(q), topomask.attention(q, q, q, mask=mask))
+    assert len(graphs) <= 2  # the first, and one with a symbol for the batch
 
 
 @pytest.mark.skipif(
@@ -74,5 +97,7 @@ def test_sampling_is_traced(karate: topomask.Graph) -> None:
 def test_export(karate: topomask.Graph) -> None:
     layer = block(karate, topomask.GRFMask(karate, 4, 0.3, 3, heads=2)).eval()
     x = torch.randn(2, 34, 16)
-    program = torch.export.export(layer, (x,))
+    program = torch.export.export(layer, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
     torch.testing.assert_close(program.module()(x), layer(x))
+    more = torch.randn(5, 34, 16)
+    torch.testing.assert_close(program.module()(more), layer(more))

@@ -1,6 +1,7 @@
 """Masks against their dense matrices, and attention against the formula."""
 
 import copy
+import dataclasses
 
 import pytest
 import topomask
@@ -19,6 +20,7 @@ def dense_attention(q, k, v, matrix, kind):
 
 
 def masks(graph: topomask.Graph) -> dict[str, topomask.Mask]:
+    torch.manual_seed(0)
     n = graph.num_nodes
     grf = {"num_walks": 8, "p_halt": 0.3, "max_hops": 3, "heads": 2, "seed": 1}
     return {
@@ -39,9 +41,70 @@ def masks(graph: topomask.Graph) -> dict[str, topomask.Mask]:
         "global tokens on a series": topomask.GlobalTokensMask(
             topomask.PowerSeriesMask(topomask.Graph.grid(4, 8), 3, 2), 2
         ),
+        "global tokens without a mask": topomask.GlobalTokensMask(topomask.NoMask(n - 2), 2),
         "toeplitz": topomask.ToeplitzMask((2, n // 2), 2, decay=0.3),
         "toeplitz exponential": topomask.ToeplitzMask((n,), 2, decay=0.1, transform="exponential"),
-    }
+        "forest": topomask.ForestMask(two_trees(), 2, a=torch.tensor([-0.5, 0.1]), b=torch.tensor([0.0, 0.3])),
+        "weighted forest": topomask.ForestMask(two_trees(), 2, a=-0.3, weighted=True),
+        "shortest path": topomask.ShortestPathMask(
+            graph, 2, 2, init=torch.tensor([[1.0, 0.6, 0.4, 0.1], [0.9, 0.5, 0.2, 0.05]])
+        ),
+        "learned features": topomask.LearnedFeaturesMask(n, 3, init=torch.rand(1, n, 3)),
+        "learned features of a high rank": topomask.LearnedFeaturesMask(n, 12, 2, init=torch.rand(2, n, 12)),
+        "sine spe": topomask.SineSPEMask(n, 40, 2, phases=torch.rand(2, 4), seed=3),
+        "convolutional spe": topomask.ConvolutionalSPEMask(n, 6, 2, taps=3, key_filter=torch.rand(2, 3)),
+        "sum of entries": topomask.SumMask(topomask.GRFMask(graph, **grf), topomask.NeighbourMask(graph)),
+        "sum of entries per head": topomask.SumMask(
+            topomask.GRFMask(graph, **grf, shared_walks=False), topomask.GRFMask(graph, **grf),
+        ),
+        "sum of factors": topomask.SumMask(topomask.NoMask(n), topomask.DegreeMask(graph, 2)),
+        "sum of products": topomask.SumMask(topomask.GRFMask(graph, **grf), topomask.PowerSeriesMask(graph, 2)),
+        "scaled": topomask.ScaledMask(topomask.GRFMask(graph, **grf), 0.5 + torch.rand(n), 0.5 + torch.rand(2, n)),
+        "scaled per head": topomask.ScaledMask(
+            topomask.GRFMask(graph, **grf, shared_walks=False), 0.5 + torch.rand(2, n), 0.5 + torch.rand(n)
+        ),
+        "scaled factors": topomask.ScaledMask(topomask.DegreeMask(graph), column_scale=0.5 + torch.rand(2, n)),
+        "block diagonal": topomask.BlockDiagonalMask(
+            topomask.GRFMask(topomask.Graph.grid(4, 5), **grf), topomask.NeighbourMask(topomask.Graph.grid(14))
+        ),
+        "block diagonal of products": topomask.BlockDiagonalMask(
+            topomask.PowerSeriesMask(topomask.Graph.grid(4, 5), 2, 2), topomask.NoMask(14)
+        ),
+    }  # fmt: skip
+
+
+def two_trees() -> topomask.Graph:
+    """A tree of 15 nodes and a path of 19, with weights."""
+    trees = topomask.union([topomask.Graph.load("tree:3"), topomask.Graph.load("path:19")])
+    rows = torch.repeat_interleave(torch.arange(34), trees.degrees())
+    return dataclasses.replace(trees, weight=((rows + trees.col) % 5 + 1) / 3)
+
+
+def oracle(name: str) -> torch.Tensor | None:
+    """The matrix of a mask from its definition, where that is not what `dense` computes anyway."""
+    mask = MASKS[name]
+    if "forest" in name:
+        graph = two_trees()
+        steps = graph.to_dense() if mask.weighted else (graph.to_dense() > 0).double()
+        distance = torch.where(steps > 0, steps, torch.inf).fill_diagonal_(0)
+        for k in range(34):
+            distance = torch.minimum(distance, distance[:, k, None] + distance[None, k])
+        a, b = mask.a.double()[:, None, None], mask.b.double()[:, None, None]
+        return torch.where(distance.isinf(), 0, torch.exp(a * distance.nan_to_num(posinf=0) + b))
+    if name == "shortest path":
+        step = (topomask.Graph.load("karate").to_dense() > 0).double() + torch.eye(34, dtype=torch.float64)
+        hops = sum((torch.linalg.matrix_power(step, k) == 0).long() for k in range(3))
+        return mask.table.double()[:, hops]
+    if name.startswith("sum"):
+        return sum(part.dense(torch.float64) for part in mask.masks)
+    if name.startswith("scaled"):
+        inner = mask.mask.dense(torch.float64)
+        rows = 1 if mask.row_scale is None else mask.row_scale.double().unsqueeze(-1)
+        return rows * inner * mask.column_scale.double().unsqueeze(-2)
+    if name.startswith("block"):
+        blocks = [part.dense(torch.float64).expand(2, -1, -1) for part in mask.masks]
+        return torch.stack([torch.block_diag(*(b[h] for b in blocks)) for h in range(2)])
+    return None
 
 
 MASKS = masks(topomask.Graph.load("karate"))
@@ -53,6 +116,9 @@ def test_products_match_the_matrix(name: str) -> None:
     x = torch.randn(2, 34, 3, dtype=torch.float64)
     matrix = mask.dense(torch.float64)
     assert matrix.shape == (mask.heads, 34, 34)
+    expected = oracle(name)
+    if expected is not None:
+        torch.testing.assert_close(matrix, expected, rtol=1e-5, atol=1e-6)
     if name.startswith("global"):
         tokens, inner = mask.tokens, mask.mask.dense(torch.float64)
         assert bool((matrix[:, :tokens] == 1).all()) and bool((matrix[:, :, :tokens] == 1).all())
@@ -88,9 +154,88 @@ def test_engines_agree_with_the_formula_and_its_gradients(name: str, kind: str) 
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_small_workspace_blocks_give_the_same(
-    karate: topomask.Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", MASKS)
+def test_gradients_of_the_matrix(name: str) -> None:
+    """Values and gradients of products against finite differences, with parameters in double precision."""
+    mask = copy.deepcopy(MASKS[name]).double()
+    parameters = [p for p in mask.parameters() if p.requires_grad]
+    x = torch.randn(2, 34, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, *_: mask.multiply(x), (x, *parameters), fast_mode=True, atol=1e-5
+    )
+    assert torch.autograd.gradcheck(
+        lambda x, *_: mask.multiply(x, True), (x, *parameters), fast_mode=True, atol=1e-5
+    )
+    if parameters:
+        assert torch.autograd.gradcheck(
+            lambda *_: mask.dense(torch.float64), parameters, fast_mode=True, atol=1e-5
+        )
+
+
+def test_hypercube() -> None:
+    graph = topomask.Graph.load("hypercube:4")
+    laplacian = torch.diag(graph.degrees().double()) - graph.to_dense()
+    x = torch.randn(2, 16, 3, dtype=torch.float64, requires_grad=True)
+    for kind, divisor in (("combinatorial", 1), ("normalised", 4)):
+        mask = topomask.HypercubeHeatMask(graph, 2, beta=torch.tensor([0.3, 1.2]), laplacian=kind).double()
+        expected = torch.matrix_exp(-mask.beta[:, None, None] * laplacian / divisor)
+        torch.testing.assert_close(mask.dense(torch.float64), expected)
+        assert torch.autograd.gradcheck(lambda x, _, mask=mask: mask.multiply(x), (x, mask.beta))
+    assert topomask.HypercubeHeatMask(3).num_nodes == 8
+    with pytest.raises(ValueError, match="hypercube of 2\\^d nodes, got 34 nodes"):
+        topomask.HypercubeHeatMask(topomask.Graph.load("karate"))
+    with pytest.raises(ValueError, match="hypercube of dimension 4"):
+        topomask.HypercubeHeatMask(topomask.Graph.grid(4, 4))
+
+
+def test_spe_has_the_expectation_that_it_promises() -> None:
+    """Over many realisations the mean of M_ij is P(i - j), within four standard errors."""
+    runs, n = 400, 12
+    sine = topomask.SineSPEMask(n, 1, runs, phases=torch.full((runs, 4), 0.4))
+    taps = torch.tensor([1.0, 0.5, -0.25]).expand(runs, -1)
+    convolutional = topomask.ConvolutionalSPEMask(n, 1, runs, query_filter=taps, key_filter=taps.flip(1))
+    t = torch.arange(n)[:, None] - torch.arange(n)
+    waves = 2 * torch.pi * sine.frequencies[0][:, None, None] * t + 0.4
+    expected = {sine: (0.25 * waves.cos()).sum(0), convolutional: torch.zeros(n, n)}
+    for p, a in enumerate([1.0, 0.5, -0.25]):
+        for r, b in enumerate([-0.25, 0.5, 1.0]):
+            expected[convolutional] += a * b * (t == p - r)
+    for mask, mean in expected.items():
+        draws = mask.dense(torch.float64).detach()
+        assert bool(((draws.mean(0) - mean).abs() <= 4 * draws.std(0) / runs**0.5).all())
+
+
+def test_entries_are_kept_while_f_does_not_change(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q = torch.randn(1, 2, 34, 4)
+    with torch.no_grad():
+        before = mask.entries()[0][1]
+        assert mask.entries()[0][1] is before
+        first = attention(q, q, q, mask=mask)
+        mask.f.mul_(torch.tensor([1.0, 2.0, 0.5, 0.1]))  # in place, as an optimiser does
+        assert mask.entries()[0][1] is not before
+        second = attention(q, q, q, mask=mask)
+        assert not torch.allclose(first, second)
+        mask.f.copy_(topomask.GRFMask(karate, 8, 0.3, 3, heads=2).f)
+        assert torch.equal(attention(q, q, q, mask=mask), first)
+        mask.f = torch.nn.Parameter(mask.f * 2)
+        torch.testing.assert_close(mask.entries()[0][1], 4 * before)
+        mask.double()
+        assert mask.entries()[0][1].dtype == torch.float64
+    assert mask.entries()[0][1].requires_grad
+    mask.requires_grad_(False)
+    assert mask.entries()[0][1] is mask.entries()[0][1]
+    assert copy.deepcopy(mask)._kept is None
+
+
+def test_printing(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, seed=7)
+    assert repr(mask) == "GRFMask(nodes=34, heads=1, num_walks=8, p_halt=0.3, max_hops=3, seed=7, ensembles=shared)"
+    text = repr(topomask.GlobalTokensMask(topomask.SumMask(mask, topomask.NoMask(34))))
+    assert "GRFMask" in text and "NoMask" in text and "Buffers" not in text and "ModuleList" not in text
+
+
+def test_small_workspace_blocks_give_the_same(karate: topomask.Graph) -> None:
     mask = topomask.PowerSeriesMask(karate, 3)
     q, k, v = (torch.rand(1, 2, 34, 8, requires_grad=True) for _ in range(3))
     whole = attention(q, k, v, mask=mask, engine="feature")
@@ -99,7 +244,6 @@ def test_small_workspace_blocks_give_the_same(
     grads = [torch.autograd.grad(out.square().sum(), (q, k, v, mask.alpha)) for out in (whole, blocks)]
     for a, b in zip(*grads):
         torch.testing.assert_close(a, b)
-    monkeypatch.setattr(topomask._attention, "_BLOCK_BYTES", 2 * 4 * 4 * 2 * 34 * 10)
     torch.testing.assert_close(attention(q, k, v, mask=mask, engine="dense"), whole)
 
 
@@ -205,6 +349,24 @@ def test_errors(karate: topomask.Graph) -> None:
             attention(*arguments, mask=mask, **options)
     with pytest.raises(ValueError, match="init must be"):
         topomask.GRFMask(karate, 4, max_hops=2, init=[1.0, 1.0, 1.0, 1.0])
+    for make, message in (
+        (lambda: topomask.GRFMask(karate, init=[]), "init must be \\[max_hops"),
+        (lambda: topomask.GRFMask(karate, heads=0), "heads must be at least 1, got 0"),
+        (lambda: topomask.PowerSeriesMask(karate, 2, init=[1.0, 1.0, 1.0, 1.0]), "init must be \\[max_power"),
+        (lambda: topomask.ForestMask(karate), "cycle"),
+        (lambda: topomask.ForestMask(topomask.Graph.load("path:3"), 2, a=torch.ones(3)), "a must be a number or"),
+        (lambda: topomask.ShortestPathMask(karate, 255), "max_distance must be from 0 to 254"),
+        (lambda: topomask.ShortestPathMask(karate, 3, max_bytes=100), "max_bytes is 100"),
+        (lambda: topomask.SineSPEMask(4, 0), "realisations must be at least 1"),
+        (lambda: topomask.LearnedFeaturesMask(4, 0), "rank must be at least 1"),
+        (lambda: topomask.SumMask(), "at least one mask"),
+        (lambda: topomask.SumMask(topomask.NoMask(3), topomask.NoMask(4)), "must have 3 nodes as the first"),
+        (lambda: topomask.BlockDiagonalMask(mask, topomask.LearnedFeaturesMask(4, 2, 3)), "1 head or 3 heads"),
+        (lambda: topomask.ScaledMask(mask, torch.ones(3)), "row_scale must be \\[34\\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+    assert topomask.PowerSeriesMask(karate, 4, init=[1.0, 0.5]).alpha.tolist() == [[1.0, 0.5, 0.0, 0.0, 0.0]]
     with pytest.raises(ValueError, match="unknown value 'both'"):
         topomask.GRFMask(karate, 4, ensembles="both")
     with pytest.raises(ValueError, match="multiple of heads"):

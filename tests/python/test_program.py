@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 import topomask
 import torch
-from topomask._attention import choose_engine, feature_map_of
+from topomask._attention import _plan
 from topomask._load import check_torch, program
 
 
@@ -75,39 +75,58 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
 @pytest.mark.parametrize(
     "graph, flags, make",
     [
+        ("tree:4", ["--mask", "forest", "--a", "-0.7", "--b", "0.2"], lambda g: topomask.ForestMask(g, a=-0.7, b=0.2)),
+        ("hypercube:5", ["--mask", "hypercube-heat", "--beta", "0.3"], lambda g: topomask.HypercubeHeatMask(g, beta=0.3)),
+        ("karate", ["--mask", "shortest-path", "--decay", "0.4"],
+         lambda g: topomask.ShortestPathMask(g, g.num_nodes - 1, decay=0.4)),
+        ("karate", ["--mask", "neighbours", "--hops", "2"], lambda g: topomask.NeighbourMask(g, 2)),
+        ("karate", ["--mask", "degree"], lambda g: topomask.DegreeMask(g)),
+        ("karate", ["--mask", "causal"], lambda g: topomask.CausalMask(g.num_nodes)),
+        ("karate", ["--mask", "power-series", "--coefficients", "1,0.5,0.2"],
+         lambda g: topomask.PowerSeriesMask(g, init=[1, 0.5, 0.2])),
+        ("grid:5x6", ["--mask", "toeplitz", "--decay", "0.3"], lambda g: topomask.ToeplitzMask((5, 6), decay=0.3)),
+        ("grid:5x6", ["--global-tokens", "2", "--modulation", "1,0.5", "--p-halt", "0.4"],
+         lambda g: topomask.GlobalTokensMask(topomask.GRFMask(g, 4, 0.4, 20, seed=3, init=[1, 0.5]), 2)),
+    ],
+)  # fmt: skip
+def test_masks_are_equal(tmp_path: Path, graph: str, flags: list[str], make) -> None:
+    mask = make(topomask.Graph.load(graph)).double()
+    q, k, v = (torch.rand(2, 3, mask.num_nodes, 5, dtype=torch.float64) for _ in range(3))
+    files = []
+    for name, x in zip("qkv", (q, k, v)):
+        np.save(tmp_path / f"{name}.npy", x.numpy())
+        files += [f"--{name}", str(tmp_path / f"{name}.npy")]
+    run("attend", "--graph", graph, *flags, "--seed", "3", "--walks", "4", *files, "--out", str(tmp_path / "o.npy"))
+    out = topomask.attention(q, k, v, mask=mask, epsilon=0).detach().numpy()
+    np.testing.assert_allclose(out, np.load(tmp_path / "o.npy"), rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "graph, flags, make",
+    [
         ("grid:20x20", [], lambda g: topomask.GRFMask(g, 4, 0.5, 20)),
         ("grid:8x8", ["--walks", "64"], lambda g: topomask.GRFMask(g, 64, 0.5, 20)),
         ("grid:30x30", ["--mask", "power-series"], lambda g: topomask.PowerSeriesMask(g, 20)),
         ("grid:30x30", ["--mask", "none"], lambda g: topomask.NoMask(g.num_nodes)),
         ("grid:9x9", ["--mask", "toeplitz"], lambda g: topomask.ToeplitzMask((9, 9))),
         ("path:3000", ["--mask", "toeplitz"], lambda g: topomask.ToeplitzMask((3000,))),
+        ("path:3000", ["--mask", "forest"], lambda g: topomask.ForestMask(g)),
+        ("hypercube:10", ["--mask", "hypercube-heat"], lambda g: topomask.HypercubeHeatMask(g)),
+        ("karate", ["--mask", "degree", "--global-tokens", "1"],
+         lambda g: topomask.GlobalTokensMask(topomask.DegreeMask(g))),
     ],
-)
-def test_the_same_engine_is_chosen(tmp_path: Path, graph: str, flags: list[str], make) -> None:
-    g = topomask.Graph.load(graph)
-    q = torch.randn(1, 2, g.num_nodes, 16)
+)  # fmt: skip
+def test_the_same_plan_is_made(tmp_path: Path, graph: str, flags: list[str], make) -> None:
+    mask = make(topomask.Graph.load(graph))
+    q = torch.randn(1, 2, mask.num_nodes, 16)
     np.save(tmp_path / "q.npy", q.numpy())
-    file = str(tmp_path / "q.npy")
+    files = [word for name in ("--q", "--k", "--v") for word in (name, str(tmp_path / "q.npy"))]
     walks = [] if "--walks" in flags else ["--walks", "4"]
-    plan = json.loads(
-        run(
-            "attend",
-            "--graph",
-            graph,
-            *flags,
-            *walks,
-            "--q",
-            file,
-            "--k",
-            file,
-            "--v",
-            file,
-            "--print-plan",
-            "--json",
-        )
-    )
-    features = feature_map_of("relu", 0)(q)
-    assert choose_engine(make(g), features, q, False, "auto", 2**31) == plan["plan"]["engine"]
+    plan = json.loads(run("attend", "--graph", graph, *flags, *walks, *files, "--print-plan", "--json"))["plan"]
+    engine, _, text = _plan(mask, q, q, "linear", "auto", 2**31)
+    assert engine == plan["engine"]
+    assert text == topomask.plan_attention(q, q, mask)
+    assert text.startswith(f"engine: {engine} (least predicted time")
 
 
 def test_module_runs_the_program() -> None:
