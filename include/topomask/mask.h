@@ -26,6 +26,8 @@ struct SparsePattern {
   // [N] int32, or undefined: rows in the order in which a GPU works on them. Neighbours in it share the
   // cache, wherever they stand in memory; results do not depend on it.
   at::Tensor order;
+  std::int64_t longest_row =
+      -1;  // an upper bound of its entries where one is known, which spares a GPU counting
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }

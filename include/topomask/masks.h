@@ -87,7 +87,7 @@ class ToeplitzMask final : public Mask {
 };
 
 struct RootedForest;    // src/masks/cpu/forest.h
-struct ForestOnDevice;  // src/masks/forest.h
+struct ForestOnDevice;  // src/masks/forest_cuda.h
 
 // Affine mapping of distances on forests (Choromanski 2022): exp(a dist(i, j) + b) within a tree, 0 between
 // trees.

@@ -41,9 +41,12 @@ __global__ void combine_forward(const __grid_constant__ RowAttentionForward pass
   };
   R row_max = -INFINITY;
   if (shape.softmax) {
-    for (std::int64_t s = at.first_segment; s < at.last_segment; ++s) row_max = max(row_max, segment(s)[d_v + 1]);
+    for (std::int64_t s = at.first_segment; s < at.last_segment; ++s)
+      row_max = max(row_max, segment(s)[d_v + 1]);
   }
-  const auto factor = [&](std::int64_t s) { return shape.softmax ? exp(segment(s)[d_v + 1] - row_max) : R{1}; };
+  const auto factor = [&](std::int64_t s) {
+    return shape.softmax ? exp(segment(s)[d_v + 1] - row_max) : R{1};
+  };
   R normaliser = 0;
   for (std::int64_t s = at.first_segment; s < at.last_segment; ++s) normaliser += factor(s) * segment(s)[d_v];
   const R inverse = abs(normaliser) > static_cast<R>(shape.guard) ? 1 / normaliser : R{0};
@@ -61,8 +64,9 @@ __global__ void combine_forward(const __grid_constant__ RowAttentionForward pass
 
 // result[row, c] = sum over segments of column `first + c`, 0 where a ReLU at `at` passes nothing.
 template <class T>
-__global__ void combine_sums(DeviceRows rows, RowAttentionShape shape, const void* workspace, std::int64_t width,
-                             std::int64_t first, std::int64_t columns, Rows4 features, bool relu, Rows4 result) {
+__global__ void combine_sums(DeviceRows rows, RowAttentionShape shape, const void* workspace,
+                             std::int64_t width, std::int64_t first, std::int64_t columns, Rows4 features,
+                             bool relu, Rows4 result) {
   using R = RealOf<T>;
   const LongRow at = long_row_of(rows, shape);
   T* out = head_rows<T>(result, at.batch, at.head) + at.row * result.node_step;
@@ -115,8 +119,8 @@ std::int64_t element_bytes(Real dtype) {
 
 bool is_aligned(const Rows4& rows, std::int64_t element) {
   const auto whole = [&](std::int64_t step) { return step * element % 16 == 0; };
-  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && whole(rows.batch_step) && whole(rows.head_step) &&
-         whole(rows.node_step) && rows.node_step < (std::int64_t{1} << 31);
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && whole(rows.batch_step) &&
+         whole(rows.head_step) && whole(rows.node_step) && rows.node_step < (std::int64_t{1} << 31);
 }
 
 // Whether every row is a whole number of aligned 16-byte vectors, at most one for each lane of a warp.
@@ -125,7 +129,8 @@ bool fits_vectors(Real dtype, const RowAttentionShape& shape, const Rows&... row
   if (dtype == Real::float64) return false;
   const std::int64_t element = element_bytes(dtype);
   const std::int64_t bytes[2] = {shape.features * element, shape.value_columns * element};
-  return std::all_of(bytes, bytes + 2, [](std::int64_t b) { return b > 0 && b % 16 == 0 && b <= kMaxVectorBytes; }) &&
+  return std::all_of(bytes, bytes + 2,
+                     [](std::int64_t b) { return b > 0 && b % 16 == 0 && b <= kMaxVectorBytes; }) &&
          (is_aligned(rows, element) && ...);
 }
 
@@ -139,6 +144,7 @@ cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t 
   const bool vectors = fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_forward(pass, segments, stream);
+    if (fits_tensor_cores(pass.dtype, pass.shape)) return launch_forward_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_forward_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_forward_bfloat16(pass, segments, stream);
     return launch_forward_float16(pass, segments, stream);
@@ -158,6 +164,7 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
       fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out, pass.grad_out, pass.grad_q);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_rows(pass, segments, stream);
+    if (fits_tensor_cores(pass.dtype, pass.shape)) return launch_backward_rows_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_rows_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_backward_rows_bfloat16(pass, segments, stream);
     return launch_backward_rows_float16(pass, segments, stream);
@@ -175,6 +182,8 @@ cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStre
       fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.grad_out, pass.grad_k, pass.grad_v);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_columns(pass, segments, stream);
+    if (fits_tensor_cores(pass.dtype, pass.shape))
+      return launch_backward_columns_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_columns_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_backward_columns_bfloat16(pass, segments, stream);
     return launch_backward_columns_float16(pass, segments, stream);

@@ -1,5 +1,5 @@
-// The `mask` engine on a GPU: the passes of attention/cpu/row_attention.h over all heads and batch entries at once.
-// Framework-free: device pointers and a stream in, a status out. No atomics: every sum has one order.
+// The `mask` engine on a GPU: the passes of attention/cpu/row_attention.h over all heads and batch entries at
+// once. Framework-free: device pointers and a stream in, a status out. No atomics: every sum has one order.
 #pragma once
 
 #include <cuda_runtime_api.h>

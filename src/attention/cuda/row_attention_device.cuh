@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "attention/cuda/row_attention.h"
+#include "masks/cuda/device_item.cuh"
 
 namespace topomask::row_attention {
 
@@ -14,33 +15,6 @@ enum class Mode { linear, relu, softmax };
 
 inline Mode mode_of(const RowAttentionShape& shape) {
   return shape.softmax ? Mode::softmax : shape.relu ? Mode::relu : Mode::linear;
-}
-
-// A row of the mask, or a segment of a long one.
-struct Item {
-  std::int32_t row = 0;
-  std::int32_t count = 0;  // entries
-  std::int64_t first = 0;  // of them
-  bool mine = false;       // false: beyond the last item, or a long row that is left to its segments
-};
-
-__device__ inline Item item_at(const DeviceRows& rows, std::int64_t index, bool segments) {
-  Item item;
-  if (index >= (segments ? rows.num_segments : rows.num_rows)) return item;
-  if (segments) {
-    item.row = rows.segment_row[index];
-    item.first = rows.segment_begin[index];
-    item.count = static_cast<std::int32_t>(
-        min(static_cast<std::int64_t>(kSegmentEntries), rows.row_ptr[item.row + 1] - item.first));
-    item.mine = true;
-    return item;
-  }
-  item.row = rows.order == nullptr ? static_cast<std::int32_t>(index) : rows.order[index];
-  item.first = rows.row_ptr[item.row];
-  const std::int64_t count = rows.row_ptr[item.row + 1] - item.first;
-  item.mine = count <= kSegmentEntries;
-  item.count = item.mine ? static_cast<std::int32_t>(count) : 0;
-  return item;
 }
 
 template <class T>
@@ -152,8 +126,9 @@ __device__ inline R max_lanes(R x) {
   return x;
 }
 
-// Sums kCount numbers over kLanes lanes at once: lane l returns the sum of number l / (kLanes / kCount). Every
-// exchange halves what a lane holds, so that kCount sums take kCount - 1 exchanges and not kCount log2(kLanes).
+// Sums kCount numbers over kLanes lanes at once: lane l returns the sum of number l / (kLanes / kCount).
+// Every exchange halves what a lane holds, so that kCount sums take kCount - 1 exchanges and not kCount
+// log2(kLanes).
 template <int kLanes, int kCount>
 __device__ inline float transposed_sum(float (&x)[kCount], int lane) {
   int offset = kLanes / 2;

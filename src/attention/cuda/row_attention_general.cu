@@ -1,7 +1,7 @@
-// Any number of columns, any alignment, float64: one warp to a row and head, one number a lane. Rows wider than
-// kTile are computed in tiles, each of which forms the products again.
-#include "attention/cuda/row_attention_kernels.h"
+// Any number of columns, any alignment, float64: one warp to a row and head, one number a lane. Rows wider
+// than kTile are computed in tiles, each of which forms the products again.
 #include "attention/cuda/row_attention_device.cuh"
+#include "attention/cuda/row_attention_kernels.h"
 
 namespace topomask::row_attention {
 
@@ -34,9 +34,11 @@ __device__ RealOf<T> feature(T x, bool relu, RealOf<T> epsilon) {
 }
 
 template <class T>
-__device__ RealOf<T> feature_dot(const T* a, const T* b, std::int64_t size, bool relu, RealOf<T> epsilon, int lane) {
+__device__ RealOf<T> feature_dot(const T* a, const T* b, std::int64_t size, bool relu, RealOf<T> epsilon,
+                                 int lane) {
   RealOf<T> sum = 0;
-  for (std::int64_t c = lane; c < size; c += kWarp) sum += feature(a[c], relu, epsilon) * feature(b[c], relu, epsilon);
+  for (std::int64_t c = lane; c < size; c += kWarp)
+    sum += feature(a[c], relu, epsilon) * feature(b[c], relu, epsilon);
   return sum_lanes<kWarp>(sum);
 }
 
@@ -52,8 +54,8 @@ __device__ void add_row(RealOf<T> weight, const T* row, std::int64_t first, std:
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    general_forward(const __grid_constant__ RowAttentionForward pass, std::int64_t item_blocks, bool segments) {
+__global__ void __launch_bounds__(kThreads) general_forward(const __grid_constant__ RowAttentionForward pass,
+                                                            std::int64_t item_blocks, bool segments) {
   using R = RealOf<T>;
   const RowAttentionShape& shape = pass.shape;
   const std::int64_t m = shape.features, d_v = shape.value_columns, tiles = (d_v + kTile - 1) / kTile;
@@ -64,7 +66,8 @@ __global__ void __launch_bounds__(kThreads)
   const T* k = head_rows<const T>(pass.k, at.batch, at.head);
   const T* v = head_rows<const T>(pass.v, at.batch, at.head);
   const R* value = static_cast<const R*>(pass.value) + at.head * pass.value_step;
-  R* dots = pass.dot == nullptr || at.tile > 0 ? nullptr : static_cast<R*>(pass.dot) + at.pair * pass.mask.nnz;
+  R* dots =
+      pass.dot == nullptr || at.tile > 0 ? nullptr : static_cast<R*>(pass.dot) + at.pair * pass.mask.nnz;
   const R epsilon = static_cast<R>(shape.epsilon), scale = static_cast<R>(shape.scale);
   const std::int64_t first_column = at.tile * kTile + at.lane;
   R sum[kHeld] = {}, normaliser = 0, row_max = -INFINITY;
@@ -111,7 +114,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    general_backward_rows(const __grid_constant__ RowAttentionBackward pass, std::int64_t item_blocks, bool segments) {
+    general_backward_rows(const __grid_constant__ RowAttentionBackward pass, std::int64_t item_blocks,
+                          bool segments) {
   using R = RealOf<T>;
   const RowAttentionShape& shape = pass.shape;
   const std::int64_t m = shape.features, d_v = shape.value_columns, tiles = (m + kTile - 1) / kTile;
@@ -183,13 +187,14 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first_column = (keys ? at.tile : at.tile - tiles) * kTile + at.lane;
   R sum[kHeld] = {};
   for (std::int64_t p = item.first; p < item.first + item.count; ++p) {
-    add_row<T>(weights[2 * pass.columns.entry[p]], rows + pass.columns.col[p] * gathered.node_step, first_column,
-               size, relu, epsilon, sum);
+    add_row<T>(weights[2 * pass.columns.entry[p]], rows + pass.columns.col[p] * gathered.node_step,
+               first_column, size, relu, epsilon, sum);
   }
   const T* k = head_rows<const T>(pass.k, at.batch, at.head) + item.row * pass.k.node_step;
   T* out = head_rows<T>(result, at.batch, at.head) + item.row * result.node_step;
-  R* found = segments ? segment_row_of<R>(pass.workspace, pass.columns, at.pair, at.item, m + d_v) + (keys ? 0 : m)
-                      : nullptr;
+  R* found = segments
+                 ? segment_row_of<R>(pass.workspace, pass.columns, at.pair, at.item, m + d_v) + (keys ? 0 : m)
+                 : nullptr;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     const std::int64_t c = first_column + i * kWarp;
@@ -235,19 +240,21 @@ cudaError_t with_type(Real dtype, const Run& run) {
 
 cudaError_t launch_general_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
   return with_type(pass.dtype, [&](auto zero) {
-    return launch(general_forward<decltype(zero)>, pass, pass.mask, segments, tiles_of(pass.shape.value_columns),
-                  stream);
+    return launch(general_forward<decltype(zero)>, pass, pass.mask, segments,
+                  tiles_of(pass.shape.value_columns), stream);
   });
 }
 
-cudaError_t launch_general_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
+cudaError_t launch_general_backward_rows(const RowAttentionBackward& pass, bool segments,
+                                         cudaStream_t stream) {
   return with_type(pass.dtype, [&](auto zero) {
-    return launch(general_backward_rows<decltype(zero)>, pass, pass.mask, segments, tiles_of(pass.shape.features),
-                  stream);
+    return launch(general_backward_rows<decltype(zero)>, pass, pass.mask, segments,
+                  tiles_of(pass.shape.features), stream);
   });
 }
 
-cudaError_t launch_general_backward_columns(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
+cudaError_t launch_general_backward_columns(const RowAttentionBackward& pass, bool segments,
+                                            cudaStream_t stream) {
   return with_type(pass.dtype, [&](auto zero) {
     return launch(general_backward_columns<decltype(zero)>, pass, pass.columns, segments,
                   tiles_of(pass.shape.features) + tiles_of(pass.shape.value_columns), stream);

@@ -13,7 +13,8 @@ cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& ro
                            const Spread& wanted, cudaStream_t stream) {
   Spread spread = wanted;
   spread.segments = segments;
-  if (pass.shape.heads % spread.heads_per_warp != 0 || 32 / kLanes < spread.heads_per_warp) spread.heads_per_warp = 1;
+  if (pass.shape.heads % spread.heads_per_warp != 0 || 32 / kLanes < spread.heads_per_warp)
+    spread.heads_per_warp = 1;
   const std::int64_t items = segments ? rows.num_segments : rows.num_rows;
   const int side_by_side = kThreads / kLanes / spread.heads_per_warp;
   // Segments are long already, and few: one round of them a block.
@@ -55,16 +56,16 @@ using ColumnTune = Tune<8, true, 2>;
 template <class T>
 cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<T, lanes>(forward_rows<T, lanes, mode, ForwardTune>, pass, pass.mask, segments, Spread(),
-                                    stream);
+    return launch_vectors<T, lanes>(forward_rows<T, lanes, mode, ForwardTune>, pass, pass.mask, segments,
+                                    Spread(), stream);
   });
 }
 
 template <class T>
 cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<T, lanes>(backward_rows<T, lanes, mode, BackwardTune>, pass, pass.mask, segments, Spread(),
-                                    stream);
+    return launch_vectors<T, lanes>(backward_rows<T, lanes, mode, BackwardTune>, pass, pass.mask, segments,
+                                    Spread(), stream);
   });
 }
 
@@ -73,21 +74,22 @@ cudaError_t launch_backward_columns(const RowAttentionBackward& pass, bool segme
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
     // Scores are not formed here: softmax is as good as linear.
     constexpr Mode kMode = mode == Mode::relu ? Mode::relu : Mode::linear;
-    return launch_vectors<T, lanes>(backward_columns<T, lanes, kMode, ColumnTune>, pass, pass.columns, segments,
-                                    Spread(), stream);
+    return launch_vectors<T, lanes>(backward_columns<T, lanes, kMode, ColumnTune>, pass, pass.columns,
+                                    segments, Spread(), stream);
   });
 }
 
-#define TOPOMASK_DEFINE_VECTORS(name, T)                                                                         \
-  cudaError_t launch_forward_##name(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {       \
-    return launch_forward<T>(pass, segments, stream);                                                            \
-  }                                                                                                              \
-  cudaError_t launch_backward_rows_##name(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) { \
-    return launch_backward_rows<T>(pass, segments, stream);                                                      \
-  }                                                                                                              \
-  cudaError_t launch_backward_columns_##name(const RowAttentionBackward& pass, bool segments,                    \
-                                             cudaStream_t stream) {                                              \
-    return launch_backward_columns<T>(pass, segments, stream);                                                   \
+#define TOPOMASK_DEFINE_VECTORS(name, T)                                                                   \
+  cudaError_t launch_forward_##name(const RowAttentionForward& pass, bool segments, cudaStream_t stream) { \
+    return launch_forward<T>(pass, segments, stream);                                                      \
+  }                                                                                                        \
+  cudaError_t launch_backward_rows_##name(const RowAttentionBackward& pass, bool segments,                 \
+                                          cudaStream_t stream) {                                           \
+    return launch_backward_rows<T>(pass, segments, stream);                                                \
+  }                                                                                                        \
+  cudaError_t launch_backward_columns_##name(const RowAttentionBackward& pass, bool segments,              \
+                                             cudaStream_t stream) {                                        \
+    return launch_backward_columns<T>(pass, segments, stream);                                             \
   }
 
 }  // namespace topomask::row_attention

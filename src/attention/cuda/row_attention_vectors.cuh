@@ -1,9 +1,9 @@
 // The fast path of the `mask` engine: rows of one 16-byte vector a lane, kLanes lanes to a row and head.
 //
-// What bounds it is the gather of rows through the first-level cache and the instructions that unpack them. Hence
-// blocks of consecutive rows (in the pattern's order), whose neighbours overlap; kBatch rows fetched before the
-// first is used; and dot products summed over the lanes all at once, after which each lane holds one of them and
-// does what there is to do for a nonzero alone.
+// What bounds it is the gather of rows through the first-level cache and the instructions that unpack them.
+// Hence blocks of consecutive rows (in the pattern's order), whose neighbours overlap; kBatch rows fetched
+// before the first is used; and dot products summed over the lanes all at once, after which each lane holds
+// one of them and does what there is to do for a nonzero alone.
 #pragma once
 
 #include "attention/cuda/row_attention_device.cuh"
@@ -12,8 +12,8 @@ namespace topomask::row_attention {
 
 constexpr int kThreads = 256;
 
-// Nonzeros in flight, whether both of their rows are fetched before the first is used, and blocks to a multiprocessor
-// (which bounds the registers).
+// Nonzeros in flight, whether both of their rows are fetched before the first is used, and blocks to a
+// multiprocessor (which bounds the registers).
 template <int kBatchSize, bool kFetchBoth, int kBlocks>
 struct Tune {
   static constexpr int kBatch = kBatchSize, kMinBlocks = kBlocks;
@@ -34,8 +34,8 @@ struct Group {
   static constexpr int kBatch = kLanes < kBatchSize ? kLanes : kBatchSize;
   static constexpr int kLanesPerNonzero = kLanes / kBatch;  // lanes that hold the same nonzero
 
-  int lane, own;       // own: the nonzero of a batch that this lane holds
-  bool speaks;         // first of the lanes that hold it
+  int lane, own;  // own: the nonzero of a batch that this lane holds
+  bool speaks;    // first of the lanes that hold it
   std::int64_t batch, head, pair;
   std::int64_t item, last_item;
   int item_step;
@@ -55,7 +55,9 @@ struct Group {
     last_item = first + spread.items_per_block;
     item = first + group / spread.heads_per_warp;
   }
-  __device__ int rounds(const Spread& spread) const { return (spread.items_per_block + item_step - 1) / item_step; }
+  __device__ int rounds(const Spread& spread) const {
+    return (spread.items_per_block + item_step - 1) / item_step;
+  }
 };
 
 __device__ inline uint4 load_vector(const void* address) {
@@ -83,7 +85,8 @@ __device__ inline void add_scaled(float weight, const float (&row)[N], float (&s
 
 // phi(q) = max(q, 0) + epsilon where that is asked for; 0 in lanes beyond the row.
 template <class T, Mode kMode>
-__device__ inline void query_features(const T* row, bool inside, float epsilon, float (&q)[Vector<T>::kWidth]) {
+__device__ inline void query_features(const T* row, bool inside, float epsilon,
+                                      float (&q)[Vector<T>::kWidth]) {
   load_row(row, q);
 #pragma unroll
   for (float& x : q) {
@@ -114,8 +117,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
 
   const int rounds = group.rounds(spread);
   for (int round = 0; round < rounds; ++round, group.item += group.item_step) {
-    const Item item =
-        group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
+    const Item item = group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
     float q[kWidth], sum[kWidth] = {};
     query_features<T, kMode>(q_rows + item.row * pass.q.node_step, in_features && item.mine, epsilon, q);
     float constant = 0;  // of phi(k) = max(k, 0) + epsilon, the second half of every product
@@ -186,7 +188,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     normaliser = sum_lanes<kLanes, G::kLanesPerNonzero>(normaliser);
     if (!item.mine) continue;
     if (spread.segments) {
-      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.item, shape.value_columns + 2);
+      float* found =
+          segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.item, shape.value_columns + 2);
       if (in_values) {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
@@ -241,15 +244,15 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   const std::int64_t pair_entries = group.pair * pass.mask.nnz;
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
-  float* grad_value = pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
+  float* grad_value =
+      pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
   float2* weights = static_cast<float2*>(pass.weights) + pair_entries;
   const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   const int rounds = group.rounds(spread);
   for (int round = 0; round < rounds; ++round, group.item += group.item_step) {
-    const Item item =
-        group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
+    const Item item = group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
     float g[kWidth], out[kWidth], sum[kWidth] = {};
     load_row(grad_rows + item.row * pass.grad_out.node_step, g);
     load_row(out_rows + item.row * pass.out.node_step, out);
@@ -333,7 +336,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
 
 template <class T, int kLanes, Mode kMode, class Tuned>
 __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
-    backward_columns(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
+    backward_columns(const __grid_constant__ RowAttentionBackward pass,
+                     const __grid_constant__ Spread spread) {
   using V = Vector<T>;
   using G = Group<kLanes, Tuned::kBatch>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
