@@ -144,7 +144,6 @@ cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t 
   const bool vectors = fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_forward(pass, segments, stream);
-    if (fits_tensor_cores(pass.dtype, pass.shape)) return launch_forward_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_forward_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_forward_bfloat16(pass, segments, stream);
     return launch_forward_float16(pass, segments, stream);
@@ -164,7 +163,6 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
       fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out, pass.grad_out, pass.grad_q);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_rows(pass, segments, stream);
-    if (fits_tensor_cores(pass.dtype, pass.shape)) return launch_backward_rows_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_rows_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_backward_rows_bfloat16(pass, segments, stream);
     return launch_backward_rows_float16(pass, segments, stream);
@@ -182,8 +180,6 @@ cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStre
       fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.grad_out, pass.grad_k, pass.grad_v);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_columns(pass, segments, stream);
-    if (fits_tensor_cores(pass.dtype, pass.shape))
-      return launch_backward_columns_tensor(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_columns_float32(pass, segments, stream);
     if (pass.dtype == Real::bfloat16) return launch_backward_columns_bfloat16(pass, segments, stream);
     return launch_backward_columns_float16(pass, segments, stream);

@@ -11,13 +11,6 @@ cudaError_t launch_general_backward_rows(const RowAttentionBackward& pass, bool 
 cudaError_t launch_general_backward_columns(const RowAttentionBackward& pass, bool segments,
                                             cudaStream_t stream);
 
-// bfloat16 rows of 64 or 128 numbers, queries, keys and values alike, aligned.
-bool fits_tensor_cores(Real dtype, const RowAttentionShape& shape);
-cudaError_t launch_forward_tensor(const RowAttentionForward& pass, bool segments, cudaStream_t stream);
-cudaError_t launch_backward_rows_tensor(const RowAttentionBackward& pass, bool segments, cudaStream_t stream);
-cudaError_t launch_backward_columns_tensor(const RowAttentionBackward& pass, bool segments,
-                                           cudaStream_t stream);
-
 // Rows of at most kLanes vectors of 16 bytes, aligned; one function per type, so that they compile side by
 // side.
 #define TOPOMASK_DECLARE_VECTORS(name)                                                               \

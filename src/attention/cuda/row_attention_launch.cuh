@@ -19,7 +19,7 @@ cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& ro
   const int side_by_side = kThreads / kLanes / spread.heads_per_warp;
   // Segments are long already, and few: one round of them a block.
   if (segments) spread.items_per_block = side_by_side;
-  spread.items_per_block = std::max(spread.items_per_block, side_by_side);
+  spread.items_per_block = std::clamp(spread.items_per_block, side_by_side, kThreads);
   spread.item_blocks = (items + spread.items_per_block - 1) / spread.items_per_block;
   const std::int64_t blocks =
       spread.item_blocks * pass.shape.batch * (pass.shape.heads / spread.heads_per_warp);

@@ -22,8 +22,8 @@ struct Tune {
 
 // How a launch spreads items and heads over blocks.
 struct Spread {
-  int items_per_block = 128;
-  int heads_per_warp = 1;  // neighbouring groups of lanes work on so many heads of one row
+  int items_per_block = 128;  // at most kThreads
+  int heads_per_warp = 1;     // neighbouring groups of lanes work on so many heads of one row
   std::int64_t item_blocks = 0;
   bool segments = false;
 };
@@ -32,13 +32,14 @@ struct Spread {
 template <int kLanes, int kBatchSize>
 struct Group {
   static constexpr int kBatch = kLanes < kBatchSize ? kLanes : kBatchSize;
+  static constexpr int kHalf = kBatch / 2;
   static constexpr int kLanesPerNonzero = kLanes / kBatch;  // lanes that hold the same nonzero
 
   int lane, own;  // own: the nonzero of a batch that this lane holds
   bool speaks;    // first of the lanes that hold it
   std::int64_t batch, head, pair;
-  std::int64_t item, last_item;
-  int item_step;
+  std::int64_t first_item;  // of the block
+  int which, step;  // among the items of the block: the group's next one, and how far the one after it
 
   __device__ Group(const Spread& spread, const RowAttentionShape& shape) {
     const int group = static_cast<int>(threadIdx.x) / kLanes;
@@ -50,23 +51,47 @@ struct Group {
     batch = pair_block / head_blocks;
     head = pair_block % head_blocks * spread.heads_per_warp + group % spread.heads_per_warp;
     pair = batch * shape.heads + head;
-    item_step = kThreads / kLanes / spread.heads_per_warp;
-    const std::int64_t first = block % spread.item_blocks * spread.items_per_block;
-    last_item = first + spread.items_per_block;
-    item = first + group / spread.heads_per_warp;
+    first_item = block % spread.item_blocks * spread.items_per_block;
+    which = group / spread.heads_per_warp;
+    step = kThreads / kLanes / spread.heads_per_warp;
   }
-  __device__ int rounds(const Spread& spread) const {
-    return (spread.items_per_block + item_step - 1) / item_step;
+  // From the lane of this group that holds nonzero u of the batch.
+  template <class R>
+  __device__ static R from_nonzero(R x, int u) {
+    return __shfl_sync(0xffffffffu, x, u * kLanesPerNonzero, kLanes);
+  }
+  // Sums kCount numbers, one for each of the first nonzeros of a batch, over the lanes: each lane gets its
+  // own.
+  template <int kCount>
+  __device__ float sum_own(float (&x)[kCount]) const {
+    const float sum = transposed_sum<kLanes>(x, lane);
+    if constexpr (kCount == kBatch) return sum;
+    return __shfl_sync(0xffffffffu, sum, own % kCount * (kLanes / kCount), kLanes);
   }
 };
 
-__device__ inline uint4 load_vector(const void* address) {
-  return __ldg(static_cast<const uint4*>(address));
+// The items of a block, looked up once by all its threads: rows are then a short way off for every lane.
+struct Items {
+  Item item[kThreads];
+
+  __device__ void look_up(const DeviceRows& rows, const Spread& spread, std::int64_t first) {
+    const int mine = static_cast<int>(threadIdx.x);
+    if (mine < spread.items_per_block) item[mine] = item_at(rows, first + mine, spread.segments);
+    __syncthreads();
+  }
+};
+
+// Calls batch(n) for the nonzeros of a row, n of them at a time: whole batches, then half a one where that is
+// enough. All groups of a warp do as many as the longest of their rows needs: exchanges need all lanes.
+template <class G, class Batch>
+__device__ inline void for_batches(int count, const Batch& batch) {
+  const int halves = __reduce_max_sync(0xffffffffu, (count + G::kHalf - 1) / G::kHalf);
+  for (int half = 0; half + 1 < halves; half += 2) batch(std::integral_constant<int, G::kBatch>{});
+  if (halves % 2 == 1) batch(std::integral_constant<int, G::kHalf>{});
 }
 
-template <class T>
-__device__ inline void load_row(const T* row, float (&x)[Vector<T>::kWidth]) {
-  Vector<T>::unpack(load_vector(row), x);
+__device__ inline uint4 load_vector(const void* address) {
+  return __ldg(static_cast<const uint4*>(address));
 }
 
 template <int N>
@@ -85,9 +110,8 @@ __device__ inline void add_scaled(float weight, const float (&row)[N], float (&s
 
 // phi(q) = max(q, 0) + epsilon where that is asked for; 0 in lanes beyond the row.
 template <class T, Mode kMode>
-__device__ inline void query_features(const T* row, bool inside, float epsilon,
-                                      float (&q)[Vector<T>::kWidth]) {
-  load_row(row, q);
+__device__ inline void query_features(uint4 raw, bool inside, float epsilon, float (&q)[Vector<T>::kWidth]) {
+  Vector<T>::unpack(raw, q);
 #pragma unroll
   for (float& x : q) {
     if constexpr (kMode == Mode::relu) x = fmaxf(x, 0.0f) + epsilon;
@@ -101,25 +125,39 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   using V = Vector<T>;
   using G = Group<kLanes, Tuned::kBatch>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
   G group(spread, shape);
+  items.look_up(pass.mask, spread, group.first_item);
   // Lanes beyond a short row read its first vector: harmless, and cheaper than asking at every load.
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
   const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
   const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + (in_values ? column : 0);
-  T* out_rows = head_rows<T>(pass.out, group.batch, group.head) + column;
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   float* dots = pass.dot == nullptr ? nullptr : static_cast<float*>(pass.dot) + group.pair * pass.mask.nnz;
   const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
-  const int rounds = group.rounds(spread);
-  for (int round = 0; round < rounds; ++round, group.item += group.item_step) {
-    const Item item = group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
+  // What the next row starts with is fetched while this one computes.
+  Item item;
+  uint4 q_raw;
+  std::int32_t col;  // lanes without a nonzero keep one that is close at hand
+  float mask;
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    q_raw = load_vector(q_rows + item.row * pass.q.node_step);
+    col = item.row;
+    mask = 0;
+    if (group.own < item.count)
+      col = pass.mask.col[item.first + group.own], mask = value[item.first + group.own];
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
     float q[kWidth], sum[kWidth] = {};
-    query_features<T, kMode>(q_rows + item.row * pass.q.node_step, in_features && item.mine, epsilon, q);
+    query_features<T, kMode>(q_raw, in_features, epsilon, q);
     float constant = 0;  // of phi(k) = max(k, 0) + epsilon, the second half of every product
     if constexpr (kMode == Mode::relu) {
 #pragma unroll
@@ -127,40 +165,32 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       constant = epsilon * sum_lanes<kLanes>(constant);
     }
     float normaliser = 0, row_max = -INFINITY;
-
-    // All groups of a warp take as many steps as the longest of their rows: exchanges need all lanes.
-    const int steps = __reduce_max_sync(0xffffffffu, (item.count + kBatch - 1) / kBatch);
-    const std::int32_t* cols = pass.mask.col + item.first;
-    const float* values = value + item.first;
     int next = group.own;
-    std::int32_t col = item.row;  // lanes without a nonzero fetch a row that is close at hand
-    float mask = 0;
-    if (next < item.count) col = cols[next], mask = values[next];
-    for (int step = 0; step < steps; ++step) {
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
       const std::int32_t own_col = col;
       const float own_mask = mask;
-      const int own = next;
-      const bool valid = own < item.count;
-      next += kBatch;
-      mask = 0;
-      if (next < item.count) col = cols[next], mask = values[next];
-
-      uint4 k_raw[kBatch], v_raw[kBatch];
+      const bool valid = next < now.count;
+      const std::int64_t entry = now.first + next;
+      uint4 k_raw[kSize], v_raw[kSize];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const std::int64_t j = __shfl_sync(0xffffffffu, own_col, u * G::kLanesPerNonzero, kLanes);
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t j = G::from_nonzero(own_col, u);
         k_raw[u] = load_vector(k_rows + j * k_step);
         if constexpr (Tuned::kBoth) v_raw[u] = load_vector(v_rows + j * v_step);
       }
-      float dot_of[kBatch];
+      next += kBatch;
+      mask = 0;
+      if (next < now.count) col = pass.mask.col[now.first + next], mask = value[now.first + next];
+      float dot_of[kSize];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
+      for (int u = 0; u < kSize; ++u) {
         float k[kWidth];
         V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
         dot_of[u] = dot(q, k);
       }
-      const float own_dot = transposed_sum<kLanes>(dot_of, group.lane) + constant;
-      if (dots != nullptr && valid && group.speaks) dots[item.first + own] = own_dot;
+      const float own_dot = group.template sum_own<kSize>(dot_of) + constant;
+      if (dots != nullptr && valid && group.speaks) dots[entry] = own_dot;
       float weight = own_dot * own_mask;
       if constexpr (kMode == Mode::softmax) {
         const float score = valid ? own_dot * scale : -INFINITY;
@@ -175,21 +205,22 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       if (!valid) weight = 0;
       normaliser += weight;
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        float v[kWidth];
+      for (int u = 0; u < kSize; ++u) {
         if constexpr (!Tuned::kBoth) {
-          const std::int64_t j = __shfl_sync(0xffffffffu, own_col, u * G::kLanesPerNonzero, kLanes);
+          const std::int64_t j = G::from_nonzero(own_col, u);
           v_raw[u] = load_vector(v_rows + j * v_step);
         }
+        float v[kWidth];
         V::unpack(v_raw[u], v);
-        add_scaled(__shfl_sync(0xffffffffu, weight, u * G::kLanesPerNonzero, kLanes), v, sum);
+        add_scaled(G::from_nonzero(weight, u), v, sum);
       }
-    }
+    });
+    start(which + group.step);
     normaliser = sum_lanes<kLanes, G::kLanesPerNonzero>(normaliser);
-    if (!item.mine) continue;
+    if (!now.mine) continue;
     if (spread.segments) {
-      float* found =
-          segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.item, shape.value_columns + 2);
+      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.first_item + which,
+                                           shape.value_columns + 2);
       if (in_values) {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
@@ -202,14 +233,15 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     }
     const float inverse = fabsf(normaliser) > static_cast<float>(shape.guard) ? 1 / normaliser : 0.0f;
     if (group.lane == 0) {
-      const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
+      const std::int64_t at = group.pair * pass.mask.num_rows + now.row;
       static_cast<float*>(pass.inverse)[at] = inverse;
       if constexpr (kMode == Mode::softmax) static_cast<float*>(pass.row_max)[at] = row_max;
     }
     if (in_values) {
 #pragma unroll
       for (float& x : sum) x *= inverse;
-      *reinterpret_cast<uint4*>(out_rows + item.row * pass.out.node_step) = V::pack(sum);
+      T* out = head_rows<T>(pass.out, group.batch, group.head) + now.row * pass.out.node_step + column;
+      *reinterpret_cast<uint4*>(out) = V::pack(sum);
     }
   }
 }
@@ -219,7 +251,7 @@ template <class T, Mode kMode>
 __device__ inline void store_feature_gradient(const T* at, float (&sum)[Vector<T>::kWidth], T* out) {
   if constexpr (kMode == Mode::relu) {
     float x[Vector<T>::kWidth];
-    load_row(at, x);
+    Vector<T>::unpack(load_vector(at), x);
 #pragma unroll
     for (int i = 0; i < Vector<T>::kWidth; ++i) sum[i] = x[i] >= 0 ? sum[i] : 0.0f;
   }
@@ -232,8 +264,10 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   using V = Vector<T>;
   using G = Group<kLanes, Tuned::kBatch>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
   G group(spread, shape);
+  items.look_up(pass.mask, spread, group.first_item);
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const int f_column = in_features ? column : 0, v_column = in_values ? column : 0;
@@ -250,86 +284,94 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
-  const int rounds = group.rounds(spread);
-  for (int round = 0; round < rounds; ++round, group.item += group.item_step) {
-    const Item item = group.item < group.last_item ? item_at(pass.mask, group.item, spread.segments) : Item();
+  Item item;
+  uint4 g_raw, out_raw;
+  std::int32_t col;
+  float inverse, row_max;
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    g_raw = load_vector(grad_rows + item.row * pass.grad_out.node_step);
+    out_raw = load_vector(out_rows + item.row * pass.out.node_step);
+    const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
+    inverse = static_cast<const float*>(pass.inverse)[at];
+    if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
+    col = item.row;
+    if (group.own < item.count) col = pass.mask.col[item.first + group.own];
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
+    const float own_inverse = inverse;
     float g[kWidth], out[kWidth], sum[kWidth] = {};
-    load_row(grad_rows + item.row * pass.grad_out.node_step, g);
-    load_row(out_rows + item.row * pass.out.node_step, out);
+    V::unpack(g_raw, g);
+    V::unpack(out_raw, out);
     if (!in_values) {
 #pragma unroll
       for (float& x : g) x = 0;
     }
     const float along_out = sum_lanes<kLanes>(dot(g, out));  // what the normaliser takes away
-    const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
-    const float inverse = static_cast<const float*>(pass.inverse)[at];
-    const float row_max = kMode == Mode::softmax ? static_cast<const float*>(pass.row_max)[at] : 0.0f;
     float weight_sum = 0;
-
-    const int steps = __reduce_max_sync(0xffffffffu, (item.count + kBatch - 1) / kBatch);
-    const std::int32_t* cols = pass.mask.col + item.first;
     int next = group.own;
-    std::int32_t col = item.row;
-    if (next < item.count) col = cols[next];
-    for (int step = 0; step < steps; ++step) {
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
       const std::int32_t own_col = col;
-      const int own = next;
-      const bool valid = own < item.count;
-      const std::int64_t entry = item.first + own;
-      float mask = 0, score = 0;
-      if (valid) mask = value[entry], score = dots[entry];
-      next += kBatch;
-      if (next < item.count) col = cols[next];
-
-      uint4 k_raw[kBatch], v_raw[kBatch];
+      const bool valid = next < now.count;
+      const std::int64_t entry = now.first + next;
+      uint4 k_raw[kSize], v_raw[kSize];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const std::int64_t j = __shfl_sync(0xffffffffu, own_col, u * G::kLanesPerNonzero, kLanes);
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t j = G::from_nonzero(own_col, u);
         v_raw[u] = load_vector(v_rows + j * v_step);
         if constexpr (Tuned::kBoth) k_raw[u] = load_vector(k_rows + j * k_step);
       }
-      float slope_of[kBatch];
+      float mask = 0, score = 0;
+      if (valid) mask = value[entry], score = dots[entry];
+      next += kBatch;
+      if (next < now.count) col = pass.mask.col[now.first + next];
+      float slope_of[kSize];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
+      for (int u = 0; u < kSize; ++u) {
         float v[kWidth];
         V::unpack(v_raw[u], v);
         slope_of[u] = dot(g, v);
       }
-      const float slope = transposed_sum<kLanes>(slope_of, group.lane);
+      const float slope = group.template sum_own<kSize>(slope_of);
       if constexpr (kMode == Mode::softmax) score = expf(score * scale - row_max);
-      const float grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
+      const float grad_score = (slope - along_out) * own_inverse;  // dL / d(M_ij e_ij)
       float key_weight = grad_score * mask * (kMode == Mode::softmax ? score * scale : 1.0f);
       if (!valid) key_weight = 0;
       if (valid && group.speaks) {
         if (grad_value != nullptr) grad_value[entry] = grad_score * score;
-        weights[entry] = {key_weight, mask * score * inverse};
+        weights[entry] = {key_weight, mask * score * own_inverse};
       }
       weight_sum += key_weight;
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        float k[kWidth];
+      for (int u = 0; u < kSize; ++u) {
         if constexpr (!Tuned::kBoth) {
-          const std::int64_t j = __shfl_sync(0xffffffffu, own_col, u * G::kLanesPerNonzero, kLanes);
+          const std::int64_t j = G::from_nonzero(own_col, u);
           k_raw[u] = load_vector(k_rows + j * k_step);
         }
+        float k[kWidth];
         V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
-        add_scaled(__shfl_sync(0xffffffffu, key_weight, u * G::kLanesPerNonzero, kLanes), k, sum);
+        add_scaled(G::from_nonzero(key_weight, u), k, sum);
       }
-    }
+    });
+    start(which + group.step);
     if constexpr (kMode == Mode::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
 #pragma unroll
       for (float& x : sum) x += weight_sum;
     }
-    if (!item.mine || !in_features) continue;
+    if (!now.mine || !in_features) continue;
     if (spread.segments) {
-      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.item, shape.features);
+      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.first_item + which,
+                                           shape.features);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
     } else {
       store_feature_gradient<T, kMode>(
-          head_rows<const T>(pass.q, group.batch, group.head) + item.row * pass.q.node_step + column, sum,
-          head_rows<T>(pass.grad_q, group.batch, group.head) + item.row * pass.grad_q.node_step + column);
+          head_rows<const T>(pass.q, group.batch, group.head) + now.row * pass.q.node_step + column, sum,
+          head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
     }
   }
 }
@@ -341,8 +383,10 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   using V = Vector<T>;
   using G = Group<kLanes, Tuned::kBatch>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
   G group(spread, shape);
+  items.look_up(pass.columns, spread, group.first_item);
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
@@ -351,49 +395,57 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
   const float epsilon = static_cast<float>(shape.epsilon);
 
-  const int rounds = group.rounds(spread);
-  for (int round = 0; round < rounds; ++round, group.item += group.item_step) {
-    const Item item =
-        group.item < group.last_item ? item_at(pass.columns, group.item, spread.segments) : Item();
+  Item item;
+  std::int32_t row;
+  float2 weight;
+  const auto fetch = [&](int next) {
+    weight = {0, 0};
+    if (next >= item.count) return;
+    row = pass.columns.col[item.first + next];
+    weight = weights[pass.columns.entry[item.first + next]];
+  };
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    row = item.row;
+    fetch(group.own);
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
     float key_sum[kWidth] = {}, value_sum[kWidth] = {}, weight_sum = 0;
-    const int steps = __reduce_max_sync(0xffffffffu, (item.count + kBatch - 1) / kBatch);
-    const std::int32_t* rows = pass.columns.col + item.first;
-    const std::int64_t* entries = pass.columns.entry + item.first;
     int next = group.own;
-    std::int32_t row = item.row;
-    float2 weight = {0, 0};
-    if (next < item.count) row = rows[next], weight = weights[entries[next]];
-    for (int step = 0; step < steps; ++step) {
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
       const std::int32_t own_row = row;
       const float2 own_weight = weight;
-      next += kBatch;
-      weight = {0, 0};
-      if (next < item.count) row = rows[next], weight = weights[entries[next]];
       weight_sum += own_weight.x;
-      uint4 q_raw[kBatch], g_raw[kBatch];
+      uint4 q_raw[kSize], g_raw[kSize];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const std::int64_t i = __shfl_sync(0xffffffffu, own_row, u * G::kLanesPerNonzero, kLanes);
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t i = G::from_nonzero(own_row, u);
         q_raw[u] = load_vector(q_rows + i * q_step);
         g_raw[u] = load_vector(grad_rows + i * g_step);
       }
+      next += kBatch;
+      fetch(next);
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
+      for (int u = 0; u < kSize; ++u) {
         float q[kWidth], g[kWidth];
         V::unpack(kMode == Mode::relu ? V::relu(q_raw[u]) : q_raw[u], q);
-        add_scaled(__shfl_sync(0xffffffffu, own_weight.x, u * G::kLanesPerNonzero, kLanes), q, key_sum);
+        add_scaled(G::from_nonzero(own_weight.x, u), q, key_sum);
         V::unpack(g_raw[u], g);
-        add_scaled(__shfl_sync(0xffffffffu, own_weight.y, u * G::kLanesPerNonzero, kLanes), g, value_sum);
+        add_scaled(G::from_nonzero(own_weight.y, u), g, value_sum);
       }
-    }
+    });
+    start(which + group.step);
     if constexpr (kMode == Mode::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
 #pragma unroll
       for (float& x : key_sum) x += weight_sum;
     }
-    if (!item.mine) continue;
+    if (!now.mine) continue;
     if (spread.segments) {
-      float* found = segment_row_of<float>(pass.workspace, pass.columns, group.pair, group.item,
+      float* found = segment_row_of<float>(pass.workspace, pass.columns, group.pair, group.first_item + which,
                                            shape.features + shape.value_columns);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
@@ -404,11 +456,11 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     }
     if (in_features) {
       store_feature_gradient<T, kMode>(
-          head_rows<const T>(pass.k, group.batch, group.head) + item.row * pass.k.node_step + column, key_sum,
-          head_rows<T>(pass.grad_k, group.batch, group.head) + item.row * pass.grad_k.node_step + column);
+          head_rows<const T>(pass.k, group.batch, group.head) + now.row * pass.k.node_step + column, key_sum,
+          head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
     }
     if (in_values) {
-      T* out = head_rows<T>(pass.grad_v, group.batch, group.head) + item.row * pass.grad_v.node_step + column;
+      T* out = head_rows<T>(pass.grad_v, group.batch, group.head) + now.row * pass.grad_v.node_step + column;
       *reinterpret_cast<uint4*>(out) = V::pack(value_sum);
     }
   }
