@@ -62,5 +62,7 @@ if(NOT TARGET torch::cpu)
 endif()
 if(NOT TARGET torch::cuda AND EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
   add_library(torch::cuda INTERFACE IMPORTED)
-  target_link_libraries(torch::cuda INTERFACE torch::cpu ${TORCH_ROOT}/lib/libtorch_cuda.so ${TORCH_ROOT}/lib/libc10_cuda.so)
+  # Nothing of ours calls into libtorch_cuda: it registers its kernels when it is loaded, so it must be.
+  target_link_libraries(torch::cuda INTERFACE torch::cpu ${TORCH_ROOT}/lib/libc10_cuda.so
+    -Wl,--push-state,--no-as-needed ${TORCH_ROOT}/lib/libtorch_cuda.so -Wl,--pop-state)
 endif()
