@@ -77,13 +77,15 @@ struct AttentionPlan {
 struct AttentionShape {
   std::int64_t batch = 1, heads = 1, num_nodes = 0, d = 64, d_v = 64;
   at::ScalarType dtype = at::kFloat;
+  c10::DeviceType device = c10::DeviceType::CPU;
 };
 
 AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options);
 
 // q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
-// float64 or bfloat16 (accumulated in float32). Differentiable in q, k, v and the mask's parameters; the
-// backward pass needs memory linear in the inputs and the mask's entries wherever the forward pass does.
+// float64, bfloat16 or, on a GPU, float16 (both accumulated in float32); all on the mask's device.
+// Differentiable in q, k, v and the mask's parameters; the backward pass needs memory linear in the inputs
+// and the mask's entries wherever the forward pass does.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
                      const AttentionOptions& options = {});
 

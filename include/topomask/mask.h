@@ -23,11 +23,28 @@ struct SparsePattern {
   at::Tensor transposed_ptr;    // [N+1] int64
   at::Tensor transposed_row;    // [nnz] int32: row of each entry, column by column
   at::Tensor transposed_entry;  // [nnz] int64: its position in `col`
+  // [N] int32, or undefined: rows in the order in which a GPU works on them. Neighbours in it share the
+  // cache, wherever they stand in memory; results do not depend on it.
+  at::Tensor order;
+  std::int64_t longest_row =
+      -1;  // an upper bound of its entries where one is known, which spares a GPU counting
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }
-  // Builds the transpose. row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row.
+  c10::Device device() const { return row_ptr.device(); }
+  // Builds the transpose; on a GPU only when a kernel first needs it (transpose_of in
+  // src/masks/sparse_ops.h). row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row, on one device.
+  // The columns of a pattern on a GPU are taken as they are, unchecked.
   static SparsePattern from_rows(at::Tensor row_ptr, at::Tensor col);
+  // The same pattern there, with an order where that is worth it and none is known.
+  SparsePattern to(c10::Device device) const;
+
+  // What kernels derive from the pattern at their first use; shared by copies.
+  struct Derived;
+  std::shared_ptr<Derived> derived = make_derived();
+
+ private:
+  static std::shared_ptr<Derived> make_derived();
 };
 
 // One pattern and the values of the heads that use it; differentiable in the mask's parameters.
@@ -62,9 +79,11 @@ class Mask {
   virtual std::int64_t num_heads() const { return 1; }
   // Tensors that gradients flow to; empty for a fixed mask.
   virtual std::vector<at::Tensor> parameters() const { return {}; }
+  // Where the mask computes; none: wherever x is. The default is where its first parameter is.
+  virtual std::optional<c10::Device> device() const;
 
   // y_h = M_h x_h and y_h = M_h^T x_h. x: [H, N, C], H = num_heads() or, where num_heads() is 1, anything;
-  // float32 or float64. Differentiable in x and in the parameters.
+  // float32 or float64, on the mask's device. Differentiable in x and in the parameters.
   virtual at::Tensor apply(const at::Tensor& x) const = 0;
   virtual at::Tensor apply_transposed(const at::Tensor& x) const = 0;
 

@@ -24,6 +24,7 @@ class SumMask final : public Mask {
   std::int64_t num_nodes() const override { return masks_.front()->num_nodes(); }
   std::int64_t num_heads() const override { return num_heads_; }
   std::vector<at::Tensor> parameters() const override;
+  std::optional<c10::Device> device() const override;
   at::Tensor apply(const at::Tensor& x) const override;
   at::Tensor apply_transposed(const at::Tensor& x) const override;
   bool has_entries() const override;
@@ -50,6 +51,7 @@ class ScaledMask final : public Mask {
   std::int64_t num_nodes() const override { return mask_->num_nodes(); }
   std::int64_t num_heads() const override { return num_heads_; }
   std::vector<at::Tensor> parameters() const override;
+  std::optional<c10::Device> device() const override;
   at::Tensor apply(const at::Tensor& x) const override;
   at::Tensor apply_transposed(const at::Tensor& x) const override;
   bool has_entries() const override { return mask_->has_entries(); }
@@ -78,6 +80,7 @@ class GlobalTokensMask final : public Mask {
   std::int64_t num_heads() const override { return mask_->num_heads(); }
   std::int64_t num_global() const { return num_global_; }
   std::vector<at::Tensor> parameters() const override { return mask_->parameters(); }
+  std::optional<c10::Device> device() const override { return mask_->device(); }
   at::Tensor apply(const at::Tensor& x) const override;
   at::Tensor apply_transposed(const at::Tensor& x) const override;
   bool has_entries() const override { return mask_->has_entries(); }
@@ -109,6 +112,7 @@ class BlockDiagonalMask final : public Mask {
   // Block b holds the nodes ptr()[b] to ptr()[b + 1] - 1.
   const std::vector<std::int64_t>& ptr() const { return ptr_; }
   std::vector<at::Tensor> parameters() const override;
+  std::optional<c10::Device> device() const override;
   at::Tensor apply(const at::Tensor& x) const override;
   at::Tensor apply_transposed(const at::Tensor& x) const override;
   bool has_entries() const override;

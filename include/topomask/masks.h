@@ -3,7 +3,8 @@
 //
 // Learnable tensors are called parameters; their first dimension is the number of heads H (1: the same mask
 // for every head) and they are float32 or float64. A mask keeps the tensors it is given and converts them to
-// the dtype of x, so that an optimiser may change them in place between calls.
+// the dtype of x, so that an optimiser may change them in place between calls. It computes on the device of
+// its parameters, or, where it has none, on that of the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -85,7 +86,8 @@ class ToeplitzMask final : public Mask {
   OffsetTransform transform_;
 };
 
-struct RootedForest;  // src/masks/cpu/forest.h
+struct RootedForest;    // src/masks/cpu/forest.h
+struct ForestOnDevice;  // src/masks/forest_cuda.h
 
 // Affine mapping of distances on forests (Choromanski 2022): exp(a dist(i, j) + b) within a tree, 0 between
 // trees.
@@ -106,6 +108,7 @@ class ForestMask final : public Mask {
   std::int64_t num_nodes_;
   at::Tensor a_, b_;
   std::shared_ptr<const RootedForest> forest_;
+  std::shared_ptr<const ForestOnDevice> on_device_;  // null on the CPU
 };
 
 // Heat kernel exp(-beta L) on the hypercube of 2^d nodes (Kondor & Lafferty 2002), as d products of 2 x 2
@@ -183,6 +186,7 @@ class NeighbourMask final : public Mask {
   NeighbourMask(const Graph& graph, int hops = 1, bool include_self = true);
   std::string name() const override { return "neighbours"; }
   std::int64_t num_nodes() const override { return pattern_->num_nodes(); }
+  std::optional<c10::Device> device() const override { return pattern_->device(); }
   at::Tensor apply(const at::Tensor& x) const override;
   at::Tensor apply_transposed(const at::Tensor& x) const override;
   bool has_entries() const override { return true; }

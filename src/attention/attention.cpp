@@ -19,12 +19,16 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
         "attention: {} must be [B, H, N, d] or packed [N, H, d], got {}", argument, describe(x));
   check(x.dim() == q.dim(), "attention: q and {} must have the same number of dimensions, got {} and {}",
         argument, q.dim(), x.dim());
-  check(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16,
-        "attention: {} must be float32, float64 or bfloat16, got {}", argument,
-        c10::toString(x.scalar_type()));
+  check(x.is_cpu() || x.is_cuda(), "attention: {} must be on cpu or cuda, got {}", argument,
+        x.device().str());
+  check(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16 ||
+            (x.is_cuda() && x.scalar_type() == at::kHalf),
+        "attention: {} must be float32, float64, bfloat16 or, on a GPU, float16, got {} on {}", argument,
+        c10::toString(x.scalar_type()), x.device().str());
   check(x.scalar_type() == q.scalar_type(), "attention: q and {} must have one dtype, got {} and {}",
         argument, c10::toString(q.scalar_type()), c10::toString(x.scalar_type()));
-  check(x.is_cpu(), "attention: {} must be on the cpu, got {}", argument, x.device().str());
+  check(x.device() == q.device(), "attention: {} must be on {} as q, got {}", argument, q.device().str(),
+        x.device().str());
   for (std::int64_t axis = 0; axis + 1 < q.dim(); ++axis) {
     check(x.size(axis) == q.size(axis), "attention: q and {} must agree in dimension {}, got {} and {}",
           argument, axis, q.size(axis), x.size(axis));
@@ -47,15 +51,19 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
         q.size(-1), k.size(-1));
 
   const bool packed = q.dim() == 3;
-  const auto work_dtype = q.scalar_type() == at::kBFloat16 ? at::kFloat : q.scalar_type();
+  const auto work_dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto prepare = [&](const at::Tensor& x) {
-    return (packed ? x.permute({1, 0, 2}).unsqueeze(0) : x).to(work_dtype).contiguous();
+    const at::Tensor rows = packed ? x.permute({1, 0, 2}).unsqueeze(0) : x;
+    // The GPU's kernels read 16-bit numbers and any steps between rows; copies would cost more than they do.
+    return x.is_cuda() ? rows : rows.to(work_dtype).contiguous();
   };
   const at::Tensor queries = prepare(q), keys = prepare(k), values = prepare(v);
   check(queries.size(2) == mask->num_nodes(), "attention: mask '{}' is for {} nodes, q has {}", mask->name(),
         mask->num_nodes(), queries.size(2));
   check(mask->num_heads() == 1 || mask->num_heads() == queries.size(1),
         "attention: mask '{}' has {} heads, q has {}", mask->name(), mask->num_heads(), queries.size(1));
+  check(!mask->device() || *mask->device() == q.device(), "attention: mask '{}' must be on {} as q, got {}",
+        mask->name(), q.device().str(), mask->device()->str());
   if (v.numel() == 0) return v.clone();
 
   AttentionShape shape;
@@ -64,18 +72,24 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   shape.num_nodes = queries.size(2);
   shape.d = queries.size(3);
   shape.d_v = values.size(3);
-  shape.dtype = work_dtype;
+  shape.dtype = queries.scalar_type();
+  shape.device = q.device().type();
   const AttentionPlan plan = plan_attention(*mask, shape, options);
 
   EngineInputs inputs;
   inputs.softmax = options.kind == AttentionKind::softmax;
-  // The fused pass computes ReLU features as it loads rows; everything else gets them as tensors.
-  inputs.fused_relu =
-      !inputs.softmax && plan.engine == Engine::mask && options.feature_map.kind == FeatureMapKind::relu;
+  // Kernels compute ReLU features as they load rows; everything else gets them as tensors.
+  const bool fuses = plan.engine == Engine::mask || (plan.engine == Engine::dense && q.is_cuda());
+  inputs.fused_relu = !inputs.softmax && fuses && options.feature_map.kind == FeatureMapKind::relu;
   inputs.epsilon = options.feature_map.epsilon;
-  const bool as_they_are = inputs.softmax || inputs.fused_relu;
-  inputs.q = as_they_are ? queries : options.feature_map(queries, true).contiguous();
-  inputs.k = as_they_are ? keys : options.feature_map(keys, false).contiguous();
+  const bool as_they_are =
+      inputs.softmax || inputs.fused_relu || options.feature_map.kind == FeatureMapKind::identity;
+  // Features of 16-bit numbers are computed in float32 and rounded once.
+  const auto features = [&](const at::Tensor& x, bool is_query) {
+    return as_they_are ? x : options.feature_map(x.to(work_dtype), is_query).to(x.scalar_type()).contiguous();
+  };
+  inputs.q = features(queries, true);
+  inputs.k = features(keys, false);
   inputs.v = values;
   inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
   inputs.guard = options.normaliser_guard;

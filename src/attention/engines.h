@@ -1,7 +1,9 @@
 // The three engines behind attention(). Each takes queries and keys as features already ([B, H, N, m],
 // contiguous, float32 or float64), values [B, H, N, d_v], and returns [B, H, N, d_v]; each is differentiable
 // in all of them and in the mask's parameters, and needs
-// memory linear in its inputs, the mask's entries or the block at hand.
+// memory linear in its inputs, the mask's entries or the block at hand. On a GPU q, k and v come as they were
+// given to attention(): float32, float64, bfloat16 or float16, with any steps from row to row but adjacent
+// columns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +17,7 @@ struct EngineInputs {
   bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
   double scale = 1;
   double guard = 0;
-  bool fused_relu = false;  // mask engine only: the features are max(x, 0) + epsilon
+  bool fused_relu = false;  // mask engine, and dense on a GPU: the features are max(x, 0) + epsilon
   double epsilon = 0;
   std::int64_t max_workspace = 0;
 };
@@ -23,6 +25,8 @@ struct EngineInputs {
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);        // masks with entries
+// The same on a GPU, in builds with CUDA: `entries` for all heads, or one per head.
+at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries);
 
 // [features, d] float64, rows with the law of N(0, I_d), orthogonal to each other within every block of d
 // rows.

@@ -97,8 +97,8 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v1, at::TensorList parameters,
                             const c10::intrusive_ptr<State>& state) {
-    const at::Tensor sum = state->mask->has_sparse_factors() ? fused_sums(*state->mask, q, k, v1)
-                                                             : blocked_sums(*state, q, k, v1);
+    const bool fused = q.is_cpu() && state->mask->has_sparse_factors();
+    const at::Tensor sum = fused ? fused_sums(*state->mask, q, k, v1) : blocked_sums(*state, q, k, v1);
     variable_list saved = {q, k, v1};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     context->save_for_backward(saved);
@@ -159,8 +159,7 @@ at::Tensor divide(const at::Tensor& sums, double guard) {
 // M_ij = sum_r left_ir right_jr: the rank joins the features, and the product is two ordinary matrix
 // products.
 at::Tensor attend_factors(const EngineInputs& inputs, const LowRankFactors& factors) {
-  const at::Tensor left = factors.left.to(inputs.q.scalar_type()),
-                   right = factors.right.to(inputs.q.scalar_type());
+  const at::Tensor left = factors.left.to(inputs.q.options()), right = factors.right.to(inputs.q.options());
   const auto join = [](const at::Tensor& x, const at::Tensor& factor) {
     return factor.size(-1) == 1 ? x * factor : (x.unsqueeze(-1) * factor.unsqueeze(-2)).flatten(-2);
   };
@@ -177,12 +176,17 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
       std::max<std::int64_t>(1, element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1));
   // Columns, their image, what the mask makes in between, and the same again for gradients. Blocks that stay
   // in the cache are faster than the largest that fit the memory: the mask gathers rows of them at random.
-  constexpr std::int64_t kCacheBytes = std::int64_t{16} << 20;
-  const std::int64_t most = std::min(max_workspace / (6 * column_bytes), kCacheBytes / column_bytes);
+  // A GPU, whose cache is larger, wants wide blocks: each is several launches.
+  const std::int64_t cache_bytes = std::int64_t{shape.device == c10::DeviceType::CPU ? 16 : 256} << 20;
+  const std::int64_t most = std::min(max_workspace / (6 * column_bytes), cache_bytes / column_bytes);
   return std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(shape.d, 1));
 }
 
-at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
+at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
+  EngineInputs inputs = given;
+  if (given.q.scalar_type() != at::kDouble) {  // masks are applied in at least float32
+    for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kFloat);
+  }
   if (mask->has_low_rank() && mask->rank() <= kMaxFactorRank) return attend_factors(inputs, mask->low_rank());
   auto state = c10::make_intrusive<State>();
   state->mask = mask;
@@ -193,6 +197,7 @@ at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask) {
   shape.d = inputs.q.size(3);
   shape.d_v = inputs.v.size(3);
   shape.dtype = inputs.q.scalar_type();
+  shape.device = inputs.q.device().type();
   state->block = feature_block(shape, inputs.max_workspace);
   // Nodes first: the mask moves whole rows of columns.
   const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };

@@ -11,12 +11,32 @@ namespace topomask {
 
 namespace {
 
-// What one core reaches in each engine, measured on the machines of docs/performance.md: only ratios matter
-// for the choice. Matrix products run near peak; the fused pass waits for gathered rows; the feature form
-// streams its columns.
-constexpr double kDenseRate = 30e9, kMaskRate = 14e9, kFeatureRate = 3e9,
-                 kFactorRate = 25e9;  // multiply-adds / s
-constexpr double kBandwidth = 12e9;   // bytes / s
+// What each engine reaches, measured on the machines of docs/performance.md: only ratios matter for the
+// choice. Matrix products run near peak; the fused pass waits for gathered rows; the feature form streams its
+// columns.
+struct Rates {
+  double dense, mask, feature, factors;  // multiply-adds / s
+  double bandwidth;                      // bytes / s
+  double launch;                         // s, for handing one kernel to a GPU
+};
+constexpr Rates kOneCore = {30e9, 14e9, 3e9, 25e9, 12e9, 0};
+constexpr Rates kGpu = {15e12, 5e12, 0.5e12, 10e12, 2.5e12, 4e-6};
+constexpr double kTensorCoreRate = 150e12;  // the dense engine on a GPU, bfloat16 and float16
+
+Rates rates_for(const AttentionShape& shape) {
+  return shape.device == c10::DeviceType::CPU ? kOneCore : kGpu;
+}
+
+// 16-bit numbers are widened on the CPU.
+double element_bytes(const AttentionShape& shape) {
+  const auto own = static_cast<double>(c10::elementSize(shape.dtype));
+  return shape.device == c10::DeviceType::CPU ? std::max(own, 4.0) : own;
+}
+
+// The dense engine's fused kernel never writes scores to memory.
+bool keeps_scores_on_chip(const AttentionShape& shape) {
+  return shape.device != c10::DeviceType::CPU && (shape.dtype == at::kBFloat16 || shape.dtype == at::kHalf);
+}
 
 const char* engine_name(Engine engine) {
   switch (engine) {
@@ -36,8 +56,10 @@ struct Sizes {
   double pairs, n, m, d_v, element;
 };
 
-void finish(PlanCandidate& candidate, double rate, double max_workspace) {
-  candidate.predicted_cost = std::max(candidate.multiply_adds / rate, candidate.bytes / kBandwidth);
+void finish(PlanCandidate& candidate, double rate, const Rates& rates, double launches,
+            double max_workspace) {
+  candidate.predicted_cost =
+      launches * rates.launch + std::max(candidate.multiply_adds / rate, candidate.bytes / rates.bandwidth);
   if (candidate.admissible && candidate.workspace > max_workspace) {
     candidate.admissible = false;
     candidate.reason = fmt::format("needs {:.3g} bytes of workspace, max_workspace is {:.3g}",
@@ -51,11 +73,20 @@ PlanCandidate dense_candidate(const Mask& mask, const Sizes& s, const AttentionS
   c.engine = Engine::dense;
   c.admissible = true;
   c.multiply_adds = s.pairs * s.n * s.n * (s.m + s.d_v + 1);
-  const double mask_bytes = static_cast<double>(mask.num_heads()) * s.n * s.n * s.element;
-  c.bytes = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v) + 3 * s.element * s.pairs * s.n * s.n;
-  c.workspace = mask_bytes + 4 * s.element * s.pairs * s.n *
-                                 static_cast<double>(dense_block_rows(shape, std::int64_t{32} << 20));
-  finish(c, kDenseRate, max_workspace);
+  const double mask_bytes =
+      static_cast<double>(mask.num_heads()) * s.n * s.n * (shape.dtype == at::kDouble ? 8 : 4);
+  c.bytes = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
+  const Rates rates = rates_for(shape);
+  if (keeps_scores_on_chip(shape)) {
+    c.bytes += mask_bytes;
+    c.workspace = mask_bytes;
+    finish(c, kTensorCoreRate, rates, 2, max_workspace);
+    return c;
+  }
+  c.bytes += 3 * s.element * s.pairs * s.n * s.n;
+  const auto block_rows = static_cast<double>(dense_block_rows(shape, std::int64_t{32} << 20));
+  c.workspace = mask_bytes + 4 * s.element * s.pairs * s.n * block_rows;
+  finish(c, rates.dense, rates, 8 * std::max(1.0, s.n / block_rows), max_workspace);
   return c;
 }
 
@@ -71,7 +102,7 @@ PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const Attentio
     c.multiply_adds = 2 * s.pairs * s.n * s.m * r * (s.d_v + 1);
     c.bytes = s.element * s.pairs * s.n * (4 * s.m * r + 3 * s.d_v);
     c.workspace = s.element * s.pairs * s.n * (2 * s.m * r + s.d_v + 1);
-    finish(c, kFactorRate, max_workspace);
+    finish(c, rates_for(shape).factors, rates_for(shape), 8, max_workspace);
     return c;
   }
   const MaskCost cost = mask.cost();
@@ -80,7 +111,7 @@ PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const Attentio
   c.bytes = s.pairs * columns * (cost.bytes_per_column / 4 * s.element + 4 * s.n * s.element);
   const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(max_workspace)));
   c.workspace = 6 * s.element * s.pairs * s.n * (s.d_v + 1) * block;
-  finish(c, kFeatureRate, max_workspace);
+  finish(c, rates_for(shape).feature, rates_for(shape), 10 * std::max(1.0, s.m / block), max_workspace);
   return c;
 }
 
@@ -101,9 +132,9 @@ PlanCandidate mask_candidate(const Mask& mask, const Sizes& s, const AttentionSh
   c.multiply_adds = nonzeros * (s.m + s.d_v + 1);
   c.bytes = nonzeros * (4 + s.element) + s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
   // Pattern and transpose, values of every head and the per-entry weights of the backward pass.
-  c.workspace =
-      total * 16 + (own_patterns ? total : total * static_cast<double>(mask.num_heads())) * 3 * s.element;
-  finish(c, kMaskRate, max_workspace);
+  c.workspace = total * 16 + (own_patterns ? total : total * static_cast<double>(mask.num_heads())) * 3 *
+                                 std::max(4.0, s.element);
+  finish(c, rates_for(shape).mask, rates_for(shape), 2, max_workspace);
   return c;
 }
 
@@ -114,7 +145,7 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
   const std::int64_t features = softmax ? shape.d : options.feature_map.output_features(shape.d);
   const Sizes s = {static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.num_nodes),
                    static_cast<double>(features), static_cast<double>(shape.d_v),
-                   shape.dtype == at::kDouble ? 8.0 : 4.0};
+                   element_bytes(shape)};
   AttentionShape mapped = shape;
   mapped.d = features;
   const auto limit = static_cast<double>(options.max_workspace);
@@ -143,7 +174,8 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
     fail("attention: no engine fits ({})", reasons);
   }
   plan.engine = best->engine;
-  plan.why = fmt::format("least predicted time, {:.3g} s a core", best->predicted_cost);
+  plan.why = fmt::format("least predicted time, {:.3g} s {}", best->predicted_cost,
+                         shape.device == c10::DeviceType::CPU ? "a core" : "on a GPU");
   return plan;
 }
 

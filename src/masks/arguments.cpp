@@ -23,11 +23,15 @@ void check_input(const Mask& mask, const at::Tensor& x) {
       x.defined() && x.dim() == 3 && is_real(x) && x.size(1) == n && (heads == 1 || x.size(0) == heads);
   check(sound, "mask '{}': x must be float32 or float64 [{}, {}, columns], got {}", mask.name(),
         heads == 1 ? "heads" : std::to_string(heads), n, describe(x));
+  const std::optional<c10::Device> device = mask.device();
+  check(!device || *device == x.device(), "mask '{}': x must be on {} as the mask, got {}", mask.name(),
+        device->str(), describe(x));
 }
 
-void check_cpu_input(const Mask& mask, const at::Tensor& x) {
-  check_input(mask, x);
-  check(x.is_cpu(), "mask '{}': x must be on cpu, got {}", mask.name(), describe(x));
+void check_same_device(const char* mask, const char* argument, const at::Tensor& tensor, const char* other,
+                       const at::Tensor& reference) {
+  check(tensor.device() == reference.device(), "{}: {} must be on {} as {}, got {}", mask, argument,
+        reference.device().str(), other, describe(tensor));
 }
 
 void check_parameter(const char* mask, const char* argument, const at::Tensor& tensor, at::IntArrayRef sizes,
@@ -37,6 +41,11 @@ void check_parameter(const char* mask, const char* argument, const at::Tensor& t
                (sizes.empty() || sizes[0] >= 0 || tensor.size(0) >= 1);
   for (std::size_t k = 0; sound && k < sizes.size(); ++k) sound = sizes[k] < 0 || tensor.size(k) == sizes[k];
   check(sound, "{}: {} must be float32 or float64 {}, got {}", mask, argument, shape, describe(tensor));
+}
+
+Graph graph_on_cpu(const Graph& graph) {
+  if (graph.row_ptr.is_cpu()) return graph;
+  return {graph.row_ptr.to(at::kCPU), graph.col.to(at::kCPU), graph.weight.to(at::kCPU), graph.directed};
 }
 
 std::int64_t checked_num_nodes(const char* mask, std::int64_t num_nodes) {

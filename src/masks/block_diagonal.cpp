@@ -18,6 +18,7 @@ BlockDiagonalMask::BlockDiagonalMask(std::vector<MaskPtr> masks)
   check(ptr_.back() <= std::numeric_limits<std::int32_t>::max(),
         "BlockDiagonalMask: masks must have fewer than 2^31 nodes in all, got {}", ptr_.back());
   num_heads_ = common_heads("BlockDiagonalMask", masks_);
+  check_one_device("BlockDiagonalMask", masks_);
 }
 
 BlockDiagonalMask::~BlockDiagonalMask() = default;
@@ -28,6 +29,10 @@ std::string BlockDiagonalMask::name() const {
 
 std::vector<at::Tensor> BlockDiagonalMask::parameters() const {
   return all_parameters(masks_);
+}
+
+std::optional<c10::Device> BlockDiagonalMask::device() const {
+  return common_device(masks_);
 }
 
 at::Tensor BlockDiagonalMask::apply_either(const at::Tensor& x, bool transposed) const {
@@ -71,7 +76,7 @@ at::Tensor BlockDiagonalMask::dense(at::ScalarType dtype) const {
   std::vector<at::Tensor> bands;
   for (std::size_t b = 0; b < masks_.size(); ++b) {
     const std::int64_t rows = ptr_[b + 1] - ptr_[b];
-    const at::Tensor block = masks_[b]->dense(dtype).expand({num_heads_, rows, rows});
+    const at::Tensor block = on_device(masks_[b]->dense(dtype), device()).expand({num_heads_, rows, rows});
     const at::TensorOptions options = block.options().requires_grad(false);
     bands.push_back(at::cat({at::zeros({num_heads_, rows, ptr_[b]}, options), block,
                              at::zeros({num_heads_, rows, num_nodes() - ptr_[b + 1]}, options)},

@@ -7,6 +7,9 @@
 #include "masks/arguments.h"
 #include "masks/cpu/forest.h"
 #include "topomask/masks.h"
+#ifdef TOPOMASK_CUDA
+#include "masks/forest_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -17,12 +20,16 @@ using torch::autograd::variable_list;
 
 // Lets the context keep the forest alive until the backward pass.
 struct ForestHolder : torch::CustomClassHolder {
-  explicit ForestHolder(std::shared_ptr<const RootedForest> held) : forest(std::move(held)) {}
   std::shared_ptr<const RootedForest> forest;
+  std::shared_ptr<const ForestOnDevice> on_device;
 };
 
-void run_product(const RootedForest& forest, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
+void run_product(const ForestHolder& holder, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
                  const at::Tensor& derivative) {
+#ifdef TOPOMASK_CUDA
+  if (x.is_cuda()) return forest_product_on_gpu(*holder.on_device, a, x, y, derivative);
+#endif
+  const RootedForest& forest = *holder.forest;
   const std::int64_t heads = x.size(0), columns = x.size(2);
   if (x.scalar_type() == at::kDouble) {
     forest_product(forest, a.const_data_ptr<double>(), heads, columns, x.const_data_ptr<double>(),
@@ -42,7 +49,7 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
     context->save_for_backward({x, a});
     context->saved_data["forest"] = c10::IValue::make_capsule(holder);
     at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
-    run_product(*holder->forest, a.contiguous(), x.contiguous(), y, at::Tensor());
+    run_product(*holder, a.contiguous(), x.contiguous(), y, at::Tensor());
     return y;
   }
 
@@ -55,7 +62,7 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
     const at::Tensor g = grad_outputs[0].contiguous();
     at::Tensor grad_x = at::empty_like(g), derivative, grad_a;
     if (context->needs_input_grad(1)) derivative = at::empty_like(g);
-    run_product(*holder->forest, a, g, grad_x, derivative);
+    run_product(*holder, a, g, grad_x, derivative);
     if (derivative.defined()) grad_a = derivative.mul_(x).sum({1, 2});
     return {grad_x, grad_a, at::Tensor()};
   }
@@ -68,16 +75,24 @@ ForestMask::ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length le
   check_parameter("ForestMask", "a", a_, {-1}, "[H]");
   const std::string shape = fmt::format("[{}], as a", a_.size(0));
   check_parameter("ForestMask", "b", b_, {a_.size(0)}, shape.c_str());
+  check_same_device("ForestMask", "b", b_, "a", a_);
   check(!graph.directed, "ForestMask: graph must be undirected, got a directed graph of {} nodes",
         num_nodes_);
-  forest_ = std::make_shared<const RootedForest>(root_forest(graph.view(), length == Length::edge_weight));
+  const Graph given = graph_on_cpu(graph);
+  forest_ = std::make_shared<const RootedForest>(root_forest(given.view(), length == Length::edge_weight));
+#ifdef TOPOMASK_CUDA
+  if (a_.is_cuda()) on_device_ = forest_on_device(*forest_, a_.device());
+#endif
 }
 
 at::Tensor ForestMask::apply(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   const at::Tensor a = a_.to(x.scalar_type()).expand({x.size(0)});
   const at::Tensor scale = b_.to(x.scalar_type()).exp().view({-1, 1, 1});
-  return ForestProduct::apply(x, a, c10::make_intrusive<ForestHolder>(forest_)) * scale;
+  auto holder = c10::make_intrusive<ForestHolder>();
+  holder->forest = forest_;
+  holder->on_device = on_device_;
+  return ForestProduct::apply(x, a, holder) * scale;
 }
 
 MaskCost ForestMask::cost() const {

@@ -17,8 +17,15 @@ namespace topomask {
 
 namespace {
 
-std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features) {
-  return std::make_shared<const SparsePattern>(SparsePattern::from_rows(features.row_ptr, features.col));
+std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features, c10::Device device) {
+  return std::make_shared<const SparsePattern>(
+      SparsePattern::from_rows(features.row_ptr, features.col).to(device));
+}
+
+void move_to(WalkFeatures& features, c10::Device device) {
+  for (at::Tensor* tensor :
+       {&features.row_ptr, &features.col, &features.deposit_ptr, &features.hop, &features.load})
+    *tensor = tensor->to(device);
 }
 
 at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
@@ -34,6 +41,8 @@ void check_columns(const Mask& mask, const at::Tensor& x) {
         "{}: x must be [heads, nodes, columns] = [{}, {}, C], got {} dimensions of sizes [{}]", mask.name(),
         mask.num_heads() == 1 ? std::string("H") : std::to_string(mask.num_heads()), mask.num_nodes(),
         x.dim(), fmt::join(x.sizes(), ", "));
+  check(x.device() == *mask.device(), "{}: x must be on {} as the mask, got {}", mask.name(),
+        mask.device()->str(), x.device().str());
 }
 
 }  // namespace
@@ -70,10 +79,18 @@ GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
   check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == modulation_.size(0),
         "GrfMask: features must be one set of walks or one per head ({}), got {}", modulation_.size(0),
         features.size());
+  const c10::Device device = modulation_.device();
   for (GraphFeatures& f : features) {
     auto set = std::make_unique<Symbolic::Set>();
-    set->query = pattern_of(f.query);
-    set->key = f.key.col.is_same(f.query.col) ? set->query : pattern_of(f.key);
+    const bool shared = f.key.col.is_same(f.query.col);
+    set->query = pattern_of(f.query, device);
+    set->key = shared ? set->query : pattern_of(f.key, device);
+    move_to(f.query, device);
+    if (shared) {
+      f.key = f.query;
+    } else {
+      move_to(f.key, device);
+    }
     set->features = std::move(f);
     symbolic_->sets.push_back(std::move(set));
   }
@@ -103,6 +120,8 @@ GrfMask GrfMask::with_modulation(at::Tensor modulation) const {
   at::Tensor f = as_rows("GrfMask", "modulation", std::move(modulation));
   check(symbolic_->sets.size() == 1 || f.size(0) == num_heads(),
         "GrfMask: modulation must have one row per set of walks ({}), got {}", num_heads(), f.size(0));
+  check(f.device() == modulation_.device(), "GrfMask: modulation must be on {} as the walks, got {}",
+        modulation_.device().str(), f.device().str());
   return GrfMask(symbolic_, std::move(f));
 }
 
@@ -209,8 +228,8 @@ std::int64_t GrfMask::num_entries_total() const {
       total += static_cast<double>(set->product.product->nnz());
     } else {
       if (set->estimated_nnz < 0) {
-        set->estimated_nnz =
-            estimate_product_nnz(rows_of(*set->query), transposed_rows_of(*set->key), kSampledRows);
+        const SparsePattern query = set->query->to(at::kCPU), key = set->key->to(at::kCPU);
+        set->estimated_nnz = estimate_product_nnz(rows_of(query), transposed_rows_of(key), kSampledRows);
       }
       total += set->estimated_nnz;
     }
@@ -243,9 +262,12 @@ MaskCost GrfMask::cost() const {
 }
 
 PowerSeriesMask::PowerSeriesMask(const Graph& graph, at::Tensor coefficients)
-    : pattern_(std::make_shared<const SparsePattern>(SparsePattern::from_rows(graph.row_ptr, graph.col))),
-      weight_(graph.weight.unsqueeze(0)),
-      coefficients_(as_rows("PowerSeriesMask", "coefficients", std::move(coefficients))) {}
+    : coefficients_(as_rows("PowerSeriesMask", "coefficients", std::move(coefficients))) {
+  const c10::Device device = coefficients_.device();
+  pattern_ =
+      std::make_shared<const SparsePattern>(SparsePattern::from_rows(graph.row_ptr, graph.col).to(device));
+  weight_ = graph.weight.unsqueeze(0).to(device);
+}
 
 at::Tensor PowerSeriesMask::apply_any(const at::Tensor& x, bool transposed) const {
   check_columns(*this, x);

@@ -1,3 +1,4 @@
+#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -11,6 +12,10 @@
 #include "masks/cpu/hypercube.h"
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"
+#ifdef TOPOMASK_CUDA
+#include "core/cuda_launch.h"
+#include "masks/cuda/hypercube.h"
+#endif
 
 namespace topomask {
 
@@ -24,6 +29,17 @@ constexpr int kMaxDimension = 30;  // nodes are int32
 at::Tensor heat(int dimension, const at::Tensor& t, const at::Tensor& x) {
   at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
   const at::Tensor times = t.contiguous();
+#ifdef TOPOMASK_CUDA
+  if (y.is_cuda()) {
+    const CudaLaunch launch(y);
+    AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "hypercube_heat", [&] {
+      check_cuda(hypercube_heat_on_device(dimension, times.const_data_ptr<scalar_t>(), y.size(0), y.size(2),
+                                          y.data_ptr<scalar_t>(), launch.stream),
+                 "hypercube_heat");
+    });
+    return y;
+  }
+#endif
   if (y.scalar_type() == at::kDouble) {
     hypercube_heat(dimension, times.const_data_ptr<double>(), y.size(0), y.size(2), y.data_ptr<double>());
   } else {
@@ -34,6 +50,18 @@ at::Tensor heat(int dimension, const at::Tensor& t, const at::Tensor& x) {
 
 // <x, L z> for each head
 at::Tensor energy(int dimension, const at::Tensor& x, const at::Tensor& z) {
+#ifdef TOPOMASK_CUDA
+  if (x.is_cuda()) {
+    const CudaLaunch launch(x);
+    at::Tensor product = at::empty(z.sizes(), z.options());
+    AT_DISPATCH_FLOATING_TYPES(z.scalar_type(), "hypercube_laplacian", [&] {
+      check_cuda(hypercube_laplacian_on_device(dimension, z.size(0), z.size(2), z.const_data_ptr<scalar_t>(),
+                                               product.data_ptr<scalar_t>(), launch.stream),
+                 "hypercube_laplacian");
+    });
+    return product.mul_(x).sum({1, 2});
+  }
+#endif
   at::Tensor result = at::empty({x.size(0)}, x.options());
   if (x.scalar_type() == at::kDouble) {
     hypercube_energy(dimension, x.size(0), x.size(2), x.const_data_ptr<double>(), z.const_data_ptr<double>(),
@@ -84,8 +112,8 @@ std::shared_ptr<const HypercubeHeatMask> HypercubeHeatMask::for_graph(const Grap
   check(graph.num_entries() == n * dimension,
         "HypercubeHeatMask: graph must be the hypercube of dimension {} with {} entries, got {} entries",
         dimension, n * dimension, graph.num_entries());
-  const Graph cube = hypercube_graph(dimension);
-  check(graph.row_ptr.equal(cube.row_ptr) && graph.col.equal(cube.col),
+  const Graph cube = hypercube_graph(dimension), given = graph_on_cpu(graph);
+  check(given.row_ptr.equal(cube.row_ptr) && given.col.equal(cube.col),
         "HypercubeHeatMask: graph must be the hypercube of dimension {} with the bits of a node as its "
         "coordinates, got "
         "another graph of {} nodes and {} entries",
@@ -94,7 +122,7 @@ std::shared_ptr<const HypercubeHeatMask> HypercubeHeatMask::for_graph(const Grap
 }
 
 at::Tensor HypercubeHeatMask::apply(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   at::Tensor t = beta_.to(x.scalar_type());
   if (laplacian_ == Laplacian::normalised) t = t / std::max(1, dimension_);
   return HeatProduct::apply(x, t.expand({x.size(0)}), std::int64_t{dimension_});

@@ -11,6 +11,8 @@
 #include "core/check.h"
 #include "graph/tensors.h"
 #include "masks/cpu/pattern.h"
+#include "masks/cpu/work_order.h"
+#include "masks/derived_pattern.h"
 
 namespace topomask {
 
@@ -29,15 +31,21 @@ at::Tensor write_out(const SparseEntries& entries, at::ScalarType dtype) {
 
 }  // namespace
 
+std::shared_ptr<SparsePattern::Derived> SparsePattern::make_derived() {
+  return std::make_shared<Derived>();
+}
+
 SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
   check(row_ptr.defined() && row_ptr.dim() == 1 && row_ptr.size(0) >= 1 &&
-            row_ptr.scalar_type() == at::kLong && row_ptr.is_cpu(),
-        "SparsePattern: row_ptr must be int64 [N+1] on cpu, got {}", describe(row_ptr));
-  check(col.defined() && col.dim() == 1 && col.scalar_type() == at::kInt && col.is_cpu(),
-        "SparsePattern: col must be int32 [nnz] on cpu, got {}", describe(col));
+            row_ptr.scalar_type() == at::kLong && (row_ptr.is_cpu() || row_ptr.is_cuda()),
+        "SparsePattern: row_ptr must be int64 [N+1] on cpu or cuda, got {}", describe(row_ptr));
+  check(col.defined() && col.dim() == 1 && col.scalar_type() == at::kInt && col.device() == row_ptr.device(),
+        "SparsePattern: col must be int32 [nnz] on {} as row_ptr, got {}", row_ptr.device().str(),
+        describe(col));
   SparsePattern pattern;
   pattern.row_ptr = row_ptr.contiguous();
   pattern.col = col.contiguous();
+  if (row_ptr.is_cuda()) return pattern;
   const std::int64_t n = pattern.num_nodes(), nnz = pattern.nnz();
   const auto* rows = pattern.row_ptr.const_data_ptr<std::int64_t>();
   const auto* columns = pattern.col.const_data_ptr<std::int32_t>();
@@ -51,6 +59,38 @@ SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
                     pattern.transposed_row.data_ptr<std::int32_t>(),
                     pattern.transposed_entry.data_ptr<std::int64_t>());
   return pattern;
+}
+
+SparsePattern SparsePattern::to(c10::Device target) const {
+  if (target == device()) return *this;
+  SparsePattern moved;
+  const auto move = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(target) : tensor; };
+  moved.row_ptr = move(row_ptr);
+  moved.col = move(col);
+  moved.transposed_ptr = move(transposed_ptr);
+  moved.transposed_row = move(transposed_row);
+  moved.transposed_entry = move(transposed_entry);
+  moved.longest_row = longest_row;
+  moved.order = order;
+  if (!order.defined() && device().is_cpu() && target.is_cuda()) {
+    const std::vector<std::int32_t> found =
+        work_order(num_nodes(), row_ptr.const_data_ptr<std::int64_t>(), col.const_data_ptr<std::int32_t>());
+    if (!found.empty()) moved.order = order_tensor(found).to(at::kInt);
+  }
+  moved.order = move(moved.order);
+  // A pattern made on a GPU comes without its transpose, which the CPU's kernels expect to be there.
+  if (target.is_cpu() && !moved.transposed_ptr.defined()) {
+    const at::Tensor own_order = moved.order;
+    moved = from_rows(moved.row_ptr, moved.col);
+    moved.order = own_order;
+    moved.longest_row = longest_row;
+  }
+  return moved;
+}
+
+std::optional<c10::Device> Mask::device() const {
+  const std::vector<at::Tensor> own = parameters();
+  return own.empty() ? std::nullopt : std::optional<c10::Device>(own.front().device());
 }
 
 std::vector<SparseEntries> Mask::entries() const {
@@ -81,7 +121,7 @@ at::Tensor Mask::dense(at::ScalarType dtype) const {
     const LowRankFactors factors = low_rank();
     return one_per_head(at::matmul(factors.left.to(dtype), factors.right.to(dtype).transpose(-2, -1)));
   }
-  return apply(one_per_head(at::eye(n, dtype)));
+  return apply(one_per_head(at::eye(n, at::TensorOptions(dtype).device(device().value_or(at::kCPU)))));
 }
 
 }  // namespace topomask

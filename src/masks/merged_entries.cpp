@@ -17,10 +17,18 @@ const SparseEntries& nth(const PlacedEntries& part, std::size_t which) {
   return part.entries[part.entries.size() == 1 ? 0 : which];
 }
 
+// Parts that were given no device of their own, such as global tokens, follow the others.
+c10::Device device_of(const std::vector<PlacedEntries>& parts) {
+  for (const PlacedEntries& part : parts) {
+    if (!part.entries.front().pattern->device().is_cpu()) return part.entries.front().pattern->device();
+  }
+  return at::kCPU;
+}
+
 // The values a part gives to pattern `which`: of all heads if they share it, else of that head.
 at::Tensor values_for(const PlacedEntries& part, std::size_t which, bool one_pattern, std::int64_t heads,
-                      at::ScalarType dtype) {
-  const at::Tensor values = nth(part, which).values.to(dtype);
+                      const at::TensorOptions& options) {
+  const at::Tensor values = nth(part, which).values.to(options);
   if (!one_pattern && part.entries.size() == 1 && values.size(0) > 1)
     return values.narrow(0, static_cast<std::int64_t>(which), 1);
   return values.expand({heads, values.size(1)});
@@ -31,13 +39,17 @@ at::Tensor values_for(const PlacedEntries& part, std::size_t which, bool one_pat
 MergedEntries::Layout MergedEntries::make_layout(std::int64_t num_nodes,
                                                  const std::vector<PlacedEntries>& parts, std::size_t which) {
   Layout layout;
+  const c10::Device device = device_of(parts);
   std::vector<PlacedRows> rows;
+  std::vector<at::Tensor> on_cpu;  // patterns are merged there, once
   std::vector<std::int64_t*> slots;
   std::int64_t total = 0;
   for (const PlacedEntries& part : parts) {
     const SparsePattern& pattern = *nth(part, which).pattern;
-    rows.push_back({pattern.num_nodes(), part.offset, pattern.row_ptr.const_data_ptr<std::int64_t>(),
-                    pattern.col.const_data_ptr<std::int32_t>()});
+    const at::Tensor row_ptr = pattern.row_ptr.to(at::kCPU), col = pattern.col.to(at::kCPU);
+    on_cpu.insert(on_cpu.end(), {row_ptr, col});
+    rows.push_back({pattern.num_nodes(), part.offset, row_ptr.const_data_ptr<std::int64_t>(),
+                    col.const_data_ptr<std::int32_t>()});
     layout.slot.push_back(at::empty({pattern.nnz()}, at::kLong));
     slots.push_back(layout.slot.back().data_ptr<std::int64_t>());
     total += pattern.nnz();
@@ -48,7 +60,8 @@ MergedEntries::Layout MergedEntries::make_layout(std::int64_t num_nodes,
   const at::Tensor col = at::empty({nnz}, at::kInt);
   fill_merged_rows(num_nodes, rows, row_ptr.const_data_ptr<std::int64_t>(), col.data_ptr<std::int32_t>(),
                    slots);
-  layout.pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(row_ptr, col));
+  layout.pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(row_ptr, col).to(device));
+  for (at::Tensor& slot : layout.slot) slot = slot.to(device);
   layout.disjoint = total == nnz;
   if (layout.disjoint) {
     layout.all_slots = at::cat(layout.slot);
@@ -70,6 +83,7 @@ std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
     }
   }
   if (patterns > 1) heads = 1;
+  const at::TensorOptions options = at::TensorOptions(dtype).device(device_of(parts));
   std::call_once(once_, [&] {
     std::int64_t total = 0;
     for (std::size_t which = 0; which < patterns; ++which) {
@@ -84,8 +98,8 @@ std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
     const Layout& layout = layouts_[which];
     std::vector<at::Tensor> values;
     for (const PlacedEntries& part : parts)
-      values.push_back(values_for(part, which, patterns == 1, heads, dtype));
-    const at::Tensor zeros = at::zeros({heads, layout.pattern->nnz()}, dtype);
+      values.push_back(values_for(part, which, patterns == 1, heads, options));
+    const at::Tensor zeros = at::zeros({heads, layout.pattern->nnz()}, options);
     at::Tensor sum;
     if (layout.disjoint) {
       sum = zeros.index_copy(1, layout.all_slots, at::cat(values, 1));

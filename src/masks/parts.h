@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,29 @@ inline std::vector<at::Tensor> all_parameters(const std::vector<MaskPtr>& masks)
     }
   }
   return result;
+}
+
+// The one device of the parts; none where all of them work anywhere.
+inline std::optional<c10::Device> common_device(const std::vector<MaskPtr>& masks) {
+  std::optional<c10::Device> common;
+  for (const MaskPtr& mask : masks) {
+    if (!common) common = mask->device();
+  }
+  return common;
+}
+
+// Parts that work anywhere give what they know of themselves on the CPU.
+inline at::Tensor on_device(const at::Tensor& tensor, const std::optional<c10::Device>& device) {
+  return device ? tensor.to(*device) : tensor;
+}
+
+inline void check_one_device(const char* owner, const std::vector<MaskPtr>& masks) {
+  const std::optional<c10::Device> common = common_device(masks);
+  for (const MaskPtr& mask : masks) {
+    check(!mask->device() || *mask->device() == *common,
+          "{}: masks must be on one device, but '{}' is on {} and another on {}", owner, mask->name(),
+          mask->device()->str(), common->str());
+  }
 }
 
 inline MaskCost total_cost(const std::vector<MaskPtr>& masks) {

@@ -1,6 +1,6 @@
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/repeat_interleave.h>
 
 #include "graph/tensors.h"
 #include "masks/arguments.h"
@@ -45,7 +45,7 @@ at::Tensor scale_entries(const at::Tensor& values, const at::Tensor& scale, cons
 }
 
 at::Tensor rows_of_entries(const SparsePattern& pattern) {
-  return at::arange(pattern.num_nodes(), at::kLong).repeat_interleave(pattern.row_ptr.diff());
+  return at::repeat_interleave(pattern.row_ptr.diff(), pattern.nnz());
 }
 
 }  // namespace
@@ -60,6 +60,19 @@ ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_sca
     check(heads == 1 || heads == num_heads_,
           "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}",
           num_heads_, mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_));
+  if (row_scale_.defined() && column_scale_.defined())
+    check_same_device("ScaledMask", "column_scale", column_scale_, "row_scale", row_scale_);
+  for (const at::Tensor& scale : {row_scale_, column_scale_})
+    check(!scale.defined() || !mask_->device() || scale.device() == *mask_->device(),
+          "ScaledMask: row_scale and column_scale must be on {} as the mask, got {}", mask_->device()->str(),
+          describe(scale));
+}
+
+std::optional<c10::Device> ScaledMask::device() const {
+  if (mask_->device()) return mask_->device();
+  return row_scale_.defined()      ? std::optional<c10::Device>(row_scale_.device())
+         : column_scale_.defined() ? std::optional<c10::Device>(column_scale_.device())
+                                   : std::nullopt;
 }
 
 std::string ScaledMask::name() const {
@@ -101,13 +114,13 @@ std::vector<SparseEntries> ScaledMask::entries() const {
 LowRankFactors ScaledMask::low_rank() const {
   const LowRankFactors factors = mask_->low_rank();
   const auto scaled = [](const at::Tensor& factor, const at::Tensor& scale) {
-    return scale.defined() ? factor * as_rows(scale).unsqueeze(-1) : factor;
+    return scale.defined() ? factor.to(scale.device()) * as_rows(scale).unsqueeze(-1) : factor;
   };
   return {scaled(factors.left, row_scale_), scaled(factors.right, column_scale_)};
 }
 
 at::Tensor ScaledMask::dense(at::ScalarType dtype) const {
-  at::Tensor matrix = scale_rows(mask_->dense(dtype), row_scale_);
+  at::Tensor matrix = scale_rows(on_device(mask_->dense(dtype), device()), row_scale_);
   if (column_scale_.defined()) matrix = matrix * as_rows(column_scale_).to(dtype).unsqueeze(1);
   return matrix.expand({num_heads_, num_nodes(), num_nodes()});
 }

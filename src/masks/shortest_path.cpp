@@ -1,3 +1,4 @@
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -65,22 +66,28 @@ ShortestPathMask::ShortestPathMask(const Graph& graph, at::Tensor table, std::in
         "a mask that is not dense",
         n, static_cast<double>(n) * static_cast<double>(n), max_bytes);
   distance_ = at::empty({n, n}, at::kByte);
-  all_pairs_distances(graph.view(), static_cast<int>(table_.size(1)) - 2, distance_.data_ptr<std::uint8_t>());
+  const Graph given = graph_on_cpu(graph);
+  all_pairs_distances(given.view(), static_cast<int>(table_.size(1)) - 2, distance_.data_ptr<std::uint8_t>());
+  distance_ = distance_.to(table_.device());
 }
 
 at::Tensor ShortestPathMask::dense(at::ScalarType dtype) const {
   check(dtype == at::kFloat || dtype == at::kDouble, "mask '{}': dense expects float32 or float64, got {}",
         name(), c10::toString(dtype));
+  if (distance_.is_cuda()) {
+    // Its gradient sorts the keys and sums in their order: slower than atomics, but the same every time.
+    return at::embedding(table_.to(dtype).t(), distance_.to(at::kInt)).permute({2, 0, 1}).contiguous();
+  }
   return LookUp::apply(table_.to(dtype), distance_);
 }
 
 at::Tensor ShortestPathMask::apply(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return at::matmul(dense(x.scalar_type()), x);
 }
 
 at::Tensor ShortestPathMask::apply_transposed(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return at::matmul(dense(x.scalar_type()).transpose(-2, -1), x);
 }
 

@@ -31,19 +31,21 @@ at::Tensor tensor_from(const std::vector<T>& values, at::ScalarType dtype) {
 
 NeighbourMask::NeighbourMask(const Graph& graph, int hops, bool include_self) {
   check(hops >= 0, "NeighbourMask: hops must be at least 0, got {}", hops);
-  const CsrArrays rows = neighbourhoods(graph.view(), hops, include_self);
+  const Graph given = graph_on_cpu(graph);
+  const CsrArrays rows = neighbourhoods(given.view(), hops, include_self);
   pattern_ = std::make_shared<const SparsePattern>(
-      SparsePattern::from_rows(tensor_from(rows.row_ptr, at::kLong), tensor_from(rows.col, at::kInt)));
-  ones_ = at::ones({1, pattern_->nnz()}, at::kFloat);
+      SparsePattern::from_rows(tensor_from(rows.row_ptr, at::kLong), tensor_from(rows.col, at::kInt))
+          .to(graph.row_ptr.device()));
+  ones_ = at::ones({1, pattern_->nnz()}, at::TensorOptions(at::kFloat).device(pattern_->device()));
 }
 
 at::Tensor NeighbourMask::apply(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, false);
 }
 
 at::Tensor NeighbourMask::apply_transposed(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, true);
 }
 
@@ -60,15 +62,16 @@ SparseMask::SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor 
   check(pattern_ != nullptr, "SparseMask: pattern must be given, got a null pointer");
   const std::string shape = fmt::format("[H, {}], as many as the pattern has entries", pattern_->nnz());
   check_parameter("SparseMask", "values", values_, {-1, pattern_->nnz()}, shape.c_str());
+  check_same_device("SparseMask", "values", values_, "the pattern", pattern_->row_ptr);
 }
 
 at::Tensor SparseMask::apply(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, false);
 }
 
 at::Tensor SparseMask::apply_transposed(const at::Tensor& x) const {
-  check_cpu_input(*this, x);
+  check_input(*this, x);
   return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, true);
 }
 

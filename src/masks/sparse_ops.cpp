@@ -11,7 +11,11 @@
 #include <utility>
 
 #include "core/check.h"
+#include "graph/tensors.h"
 #include "masks/cpu/sparse_product.h"
+#ifdef TOPOMASK_CUDA
+#include "masks/sparse_ops_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -44,6 +48,9 @@ SparseRows oriented(const SparsePattern& pattern, bool transposed) {
 
 at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, const at::Tensor& x,
                     bool transposed) {
+#ifdef TOPOMASK_CUDA
+  if (x.is_cuda()) return multiply_on_gpu(pattern, values, x, transposed);
+#endif
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor input = x.contiguous(), weights = values.contiguous();
   at::Tensor out = at::empty({heads, n, columns}, x.options());
@@ -62,6 +69,9 @@ at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, cons
 // values.
 at::Tensor value_gradient(const SparsePattern& pattern, const at::Tensor& grad_out, const at::Tensor& x,
                           bool transposed, std::int64_t value_heads) {
+#ifdef TOPOMASK_CUDA
+  if (x.is_cuda()) return value_gradient_on_gpu(pattern, grad_out, x, transposed, value_heads);
+#endif
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor left = grad_out.contiguous(), right = x.contiguous();
   at::Tensor grad = at::zeros({value_heads, pattern.nnz()}, x.options());
@@ -197,6 +207,9 @@ at::Tensor adopt(std::vector<T> data, at::ScalarType dtype) {
 
 at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, const at::Tensor& values,
                          const at::Tensor& x, bool transposed) {
+  check(x.device() == pattern->device() && values.device() == pattern->device(),
+        "sparse_matmul: values and x must be on {} as the pattern, got {} and {}", pattern->device().str(),
+        describe(values), describe(x));
   return SparseMatmul::apply(values, x, c10::make_intrusive<StateHolder<PatternPtr>>(pattern), transposed);
 }
 

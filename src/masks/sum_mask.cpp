@@ -15,6 +15,7 @@ SumMask::SumMask(std::vector<MaskPtr> masks)
     check(mask->num_nodes() == num_nodes(), "SumMask: masks must have {} nodes as the first, but '{}' has {}",
           num_nodes(), mask->name(), mask->num_nodes());
   num_heads_ = common_heads("SumMask", masks_);
+  check_one_device("SumMask", masks_);
 }
 
 SumMask::~SumMask() = default;
@@ -27,6 +28,10 @@ std::string SumMask::name() const {
 
 std::vector<at::Tensor> SumMask::parameters() const {
   return all_parameters(masks_);
+}
+
+std::optional<c10::Device> SumMask::device() const {
+  return common_device(masks_);
 }
 
 at::Tensor SumMask::apply(const at::Tensor& x) const {
@@ -70,7 +75,7 @@ LowRankFactors SumMask::low_rank() const {
   if (!has_low_rank()) return Mask::low_rank();
   std::vector<at::Tensor> left, right;
   const auto for_all_heads = [&](const at::Tensor& factor) {
-    return factor.expand({num_heads_, factor.size(1), factor.size(2)});
+    return on_device(factor, device()).expand({num_heads_, factor.size(1), factor.size(2)});
   };
   for (const MaskPtr& mask : masks_) {
     const LowRankFactors factors = mask->low_rank();
@@ -81,8 +86,8 @@ LowRankFactors SumMask::low_rank() const {
 }
 
 at::Tensor SumMask::dense(at::ScalarType dtype) const {
-  at::Tensor sum = masks_.front()->dense(dtype);
-  for (std::size_t k = 1; k < masks_.size(); ++k) sum = sum + masks_[k]->dense(dtype);
+  at::Tensor sum = on_device(masks_.front()->dense(dtype), device());
+  for (std::size_t k = 1; k < masks_.size(); ++k) sum = sum + on_device(masks_[k]->dense(dtype), device());
   return sum.expand({num_heads_, num_nodes(), num_nodes()});
 }
 

@@ -164,8 +164,9 @@ std::shared_ptr<const ToeplitzMask> ToeplitzMask::for_graph(const Graph& graph,
   check(graph.num_nodes() == mask->num_nodes_,
         "ToeplitzMask: graph must be the {} grid of {} nodes, got {} nodes", grid, mask->num_nodes_,
         graph.num_nodes());
-  const bool is_grid = same_pattern(graph, grid_graph(mask->extent_)) ||
-                       same_pattern(graph, grid_graph(mask->extent_, {.diagonals = true}));
+  const Graph given = graph_on_cpu(graph);
+  const bool is_grid = same_pattern(given, grid_graph(mask->extent_)) ||
+                       same_pattern(given, grid_graph(mask->extent_, {.diagonals = true}));
   check(is_grid,
         "ToeplitzMask: graph must be the {} grid with its nodes in row-major order, got another graph of {} "
         "nodes "

@@ -1,0 +1,469 @@
+// The fast path of the `mask` engine: rows of one 16-byte vector a lane, kLanes lanes to a row and head.
+//
+// What bounds it is the gather of rows through the first-level cache and the instructions that unpack them.
+// Hence blocks of consecutive rows (in the pattern's order), whose neighbours overlap; kBatch rows fetched
+// before the first is used; and dot products summed over the lanes all at once, after which each lane holds
+// one of them and does what there is to do for a nonzero alone.
+#pragma once
+
+#include "attention/cuda/row_attention_device.cuh"
+
+namespace topomask::row_attention {
+
+constexpr int kThreads = 256;
+
+// Nonzeros in flight, whether both of their rows are fetched before the first is used, and blocks to a
+// multiprocessor (which bounds the registers).
+template <int kBatchSize, bool kFetchBoth, int kBlocks>
+struct Tune {
+  static constexpr int kBatch = kBatchSize, kMinBlocks = kBlocks;
+  static constexpr bool kBoth = kFetchBoth;
+};
+
+// How a launch spreads items and heads over blocks.
+struct Spread {
+  int items_per_block = 128;  // at most kThreads
+  int heads_per_warp = 1;     // neighbouring groups of lanes work on so many heads of one row
+  std::int64_t item_blocks = 0;
+  bool segments = false;
+};
+
+// One group of lanes: where it stands in the grid.
+template <int kLanes, int kBatchSize>
+struct Group {
+  static constexpr int kBatch = kLanes < kBatchSize ? kLanes : kBatchSize;
+  static constexpr int kHalf = kBatch / 2;
+  static constexpr int kLanesPerNonzero = kLanes / kBatch;  // lanes that hold the same nonzero
+
+  int lane, own;  // own: the nonzero of a batch that this lane holds
+  bool speaks;    // first of the lanes that hold it
+  std::int64_t batch, head, pair;
+  std::int64_t first_item;  // of the block
+  int which, step;  // among the items of the block: the group's next one, and how far the one after it
+
+  __device__ Group(const Spread& spread, const RowAttentionShape& shape) {
+    const int group = static_cast<int>(threadIdx.x) / kLanes;
+    lane = static_cast<int>(threadIdx.x) % kLanes;
+    own = lane / kLanesPerNonzero;
+    speaks = lane % kLanesPerNonzero == 0;
+    const std::int64_t head_blocks = shape.heads / spread.heads_per_warp;
+    const std::int64_t block = blockIdx.x, pair_block = block / spread.item_blocks;
+    batch = pair_block / head_blocks;
+    head = pair_block % head_blocks * spread.heads_per_warp + group % spread.heads_per_warp;
+    pair = batch * shape.heads + head;
+    first_item = block % spread.item_blocks * spread.items_per_block;
+    which = group / spread.heads_per_warp;
+    step = kThreads / kLanes / spread.heads_per_warp;
+  }
+  // From the lane of this group that holds nonzero u of the batch.
+  template <class R>
+  __device__ static R from_nonzero(R x, int u) {
+    return __shfl_sync(0xffffffffu, x, u * kLanesPerNonzero, kLanes);
+  }
+  // Sums kCount numbers, one for each of the first nonzeros of a batch, over the lanes: each lane gets its
+  // own.
+  template <int kCount>
+  __device__ float sum_own(float (&x)[kCount]) const {
+    const float sum = transposed_sum<kLanes>(x, lane);
+    if constexpr (kCount == kBatch) return sum;
+    return __shfl_sync(0xffffffffu, sum, own % kCount * (kLanes / kCount), kLanes);
+  }
+};
+
+// The items of a block, looked up once by all its threads: rows are then a short way off for every lane.
+struct Items {
+  Item item[kThreads];
+
+  __device__ void look_up(const DeviceRows& rows, const Spread& spread, std::int64_t first) {
+    const int mine = static_cast<int>(threadIdx.x);
+    if (mine < spread.items_per_block) item[mine] = item_at(rows, first + mine, spread.segments);
+    __syncthreads();
+  }
+};
+
+// Calls batch(n) for the nonzeros of a row, n of them at a time: whole batches, then half a one where that is
+// enough. All groups of a warp do as many as the longest of their rows needs: exchanges need all lanes.
+template <class G, class Batch>
+__device__ inline void for_batches(int count, const Batch& batch) {
+  const int halves = __reduce_max_sync(0xffffffffu, (count + G::kHalf - 1) / G::kHalf);
+  for (int half = 0; half + 1 < halves; half += 2) batch(std::integral_constant<int, G::kBatch>{});
+  if (halves % 2 == 1) batch(std::integral_constant<int, G::kHalf>{});
+}
+
+__device__ inline uint4 load_vector(const void* address) {
+  return __ldg(static_cast<const uint4*>(address));
+}
+
+template <int N>
+__device__ inline float dot(const float (&a)[N], const float (&b)[N]) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum = fmaf(a[i], b[i], sum);
+  return sum;
+}
+
+template <int N>
+__device__ inline void add_scaled(float weight, const float (&row)[N], float (&sum)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum[i] = fmaf(weight, row[i], sum[i]);
+}
+
+// phi(q) = max(q, 0) + epsilon where that is asked for; 0 in lanes beyond the row.
+template <class T, Mode kMode>
+__device__ inline void query_features(uint4 raw, bool inside, float epsilon, float (&q)[Vector<T>::kWidth]) {
+  Vector<T>::unpack(raw, q);
+#pragma unroll
+  for (float& x : q) {
+    if constexpr (kMode == Mode::relu) x = fmaxf(x, 0.0f) + epsilon;
+    if (!inside) x = 0;
+  }
+}
+
+template <class T, int kLanes, Mode kMode, class Tuned>
+__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+    forward_rows(const __grid_constant__ RowAttentionForward pass, const __grid_constant__ Spread spread) {
+  using V = Vector<T>;
+  using G = Group<kLanes, Tuned::kBatch>;
+  constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
+  const RowAttentionShape& shape = pass.shape;
+  G group(spread, shape);
+  items.look_up(pass.mask, spread, group.first_item);
+  // Lanes beyond a short row read its first vector: harmless, and cheaper than asking at every load.
+  const int column = group.lane * kWidth;
+  const bool in_features = column < shape.features, in_values = column < shape.value_columns;
+  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
+  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
+  const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + (in_values ? column : 0);
+  const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
+  float* dots = pass.dot == nullptr ? nullptr : static_cast<float*>(pass.dot) + group.pair * pass.mask.nnz;
+  const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
+  const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
+
+  // What the next row starts with is fetched while this one computes.
+  Item item;
+  uint4 q_raw;
+  std::int32_t col;  // lanes without a nonzero keep one that is close at hand
+  float mask;
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    q_raw = load_vector(q_rows + item.row * pass.q.node_step);
+    col = item.row;
+    mask = 0;
+    if (group.own < item.count)
+      col = pass.mask.col[item.first + group.own], mask = value[item.first + group.own];
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
+    float q[kWidth], sum[kWidth] = {};
+    query_features<T, kMode>(q_raw, in_features, epsilon, q);
+    float constant = 0;  // of phi(k) = max(k, 0) + epsilon, the second half of every product
+    if constexpr (kMode == Mode::relu) {
+#pragma unroll
+      for (const float x : q) constant += x;
+      constant = epsilon * sum_lanes<kLanes>(constant);
+    }
+    float normaliser = 0, row_max = -INFINITY;
+    int next = group.own;
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
+      const std::int32_t own_col = col;
+      const float own_mask = mask;
+      const bool valid = next < now.count;
+      const std::int64_t entry = now.first + next;
+      uint4 k_raw[kSize], v_raw[kSize];
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t j = G::from_nonzero(own_col, u);
+        k_raw[u] = load_vector(k_rows + j * k_step);
+        if constexpr (Tuned::kBoth) v_raw[u] = load_vector(v_rows + j * v_step);
+      }
+      next += kBatch;
+      mask = 0;
+      if (next < now.count) col = pass.mask.col[now.first + next], mask = value[now.first + next];
+      float dot_of[kSize];
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        float k[kWidth];
+        V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
+        dot_of[u] = dot(q, k);
+      }
+      const float own_dot = group.template sum_own<kSize>(dot_of) + constant;
+      if (dots != nullptr && valid && group.speaks) dots[entry] = own_dot;
+      float weight = own_dot * own_mask;
+      if constexpr (kMode == Mode::softmax) {
+        const float score = valid ? own_dot * scale : -INFINITY;
+        const float new_max = fmaxf(row_max, max_lanes<kLanes>(score));
+        const float shrink = row_max == new_max ? 1.0f : expf(row_max - new_max);
+        row_max = new_max;
+        normaliser *= shrink;
+#pragma unroll
+        for (float& x : sum) x *= shrink;
+        weight = expf(score - new_max) * own_mask;
+      }
+      if (!valid) weight = 0;
+      normaliser += weight;
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        if constexpr (!Tuned::kBoth) {
+          const std::int64_t j = G::from_nonzero(own_col, u);
+          v_raw[u] = load_vector(v_rows + j * v_step);
+        }
+        float v[kWidth];
+        V::unpack(v_raw[u], v);
+        add_scaled(G::from_nonzero(weight, u), v, sum);
+      }
+    });
+    start(which + group.step);
+    normaliser = sum_lanes<kLanes, G::kLanesPerNonzero>(normaliser);
+    if (!now.mine) continue;
+    if (spread.segments) {
+      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.first_item + which,
+                                           shape.value_columns + 2);
+      if (in_values) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
+      }
+      if (group.lane == 0) {
+        found[shape.value_columns] = normaliser;
+        found[shape.value_columns + 1] = row_max;
+      }
+      continue;
+    }
+    const float inverse = fabsf(normaliser) > static_cast<float>(shape.guard) ? 1 / normaliser : 0.0f;
+    if (group.lane == 0) {
+      const std::int64_t at = group.pair * pass.mask.num_rows + now.row;
+      static_cast<float*>(pass.inverse)[at] = inverse;
+      if constexpr (kMode == Mode::softmax) static_cast<float*>(pass.row_max)[at] = row_max;
+    }
+    if (in_values) {
+#pragma unroll
+      for (float& x : sum) x *= inverse;
+      T* out = head_rows<T>(pass.out, group.batch, group.head) + now.row * pass.out.node_step + column;
+      *reinterpret_cast<uint4*>(out) = V::pack(sum);
+    }
+  }
+}
+
+// The gradient of features through phi, written as T.
+template <class T, Mode kMode>
+__device__ inline void store_feature_gradient(const T* at, float (&sum)[Vector<T>::kWidth], T* out) {
+  if constexpr (kMode == Mode::relu) {
+    float x[Vector<T>::kWidth];
+    Vector<T>::unpack(load_vector(at), x);
+#pragma unroll
+    for (int i = 0; i < Vector<T>::kWidth; ++i) sum[i] = x[i] >= 0 ? sum[i] : 0.0f;
+  }
+  *reinterpret_cast<uint4*>(out) = Vector<T>::pack(sum);
+}
+
+template <class T, int kLanes, Mode kMode, class Tuned>
+__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+    backward_rows(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
+  using V = Vector<T>;
+  using G = Group<kLanes, Tuned::kBatch>;
+  constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
+  const RowAttentionShape& shape = pass.shape;
+  G group(spread, shape);
+  items.look_up(pass.mask, spread, group.first_item);
+  const int column = group.lane * kWidth;
+  const bool in_features = column < shape.features, in_values = column < shape.value_columns;
+  const int f_column = in_features ? column : 0, v_column = in_values ? column : 0;
+  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + f_column;
+  const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + v_column;
+  const T* out_rows = head_rows<const T>(pass.out, group.batch, group.head) + v_column;
+  const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + v_column;
+  const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
+  const std::int64_t pair_entries = group.pair * pass.mask.nnz;
+  const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
+  float* grad_value =
+      pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
+  float2* weights = static_cast<float2*>(pass.weights) + pair_entries;
+  const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
+  const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
+
+  Item item;
+  uint4 g_raw, out_raw;
+  std::int32_t col;
+  float inverse, row_max;
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    g_raw = load_vector(grad_rows + item.row * pass.grad_out.node_step);
+    out_raw = load_vector(out_rows + item.row * pass.out.node_step);
+    const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
+    inverse = static_cast<const float*>(pass.inverse)[at];
+    if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
+    col = item.row;
+    if (group.own < item.count) col = pass.mask.col[item.first + group.own];
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
+    const float own_inverse = inverse;
+    float g[kWidth], out[kWidth], sum[kWidth] = {};
+    V::unpack(g_raw, g);
+    V::unpack(out_raw, out);
+    if (!in_values) {
+#pragma unroll
+      for (float& x : g) x = 0;
+    }
+    const float along_out = sum_lanes<kLanes>(dot(g, out));  // what the normaliser takes away
+    float weight_sum = 0;
+    int next = group.own;
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
+      const std::int32_t own_col = col;
+      const bool valid = next < now.count;
+      const std::int64_t entry = now.first + next;
+      uint4 k_raw[kSize], v_raw[kSize];
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t j = G::from_nonzero(own_col, u);
+        v_raw[u] = load_vector(v_rows + j * v_step);
+        if constexpr (Tuned::kBoth) k_raw[u] = load_vector(k_rows + j * k_step);
+      }
+      float mask = 0, score = 0;
+      if (valid) mask = value[entry], score = dots[entry];
+      next += kBatch;
+      if (next < now.count) col = pass.mask.col[now.first + next];
+      float slope_of[kSize];
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        float v[kWidth];
+        V::unpack(v_raw[u], v);
+        slope_of[u] = dot(g, v);
+      }
+      const float slope = group.template sum_own<kSize>(slope_of);
+      if constexpr (kMode == Mode::softmax) score = expf(score * scale - row_max);
+      const float grad_score = (slope - along_out) * own_inverse;  // dL / d(M_ij e_ij)
+      float key_weight = grad_score * mask * (kMode == Mode::softmax ? score * scale : 1.0f);
+      if (!valid) key_weight = 0;
+      if (valid && group.speaks) {
+        if (grad_value != nullptr) grad_value[entry] = grad_score * score;
+        weights[entry] = {key_weight, mask * score * own_inverse};
+      }
+      weight_sum += key_weight;
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        if constexpr (!Tuned::kBoth) {
+          const std::int64_t j = G::from_nonzero(own_col, u);
+          k_raw[u] = load_vector(k_rows + j * k_step);
+        }
+        float k[kWidth];
+        V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
+        add_scaled(G::from_nonzero(key_weight, u), k, sum);
+      }
+    });
+    start(which + group.step);
+    if constexpr (kMode == Mode::relu) {
+      weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
+#pragma unroll
+      for (float& x : sum) x += weight_sum;
+    }
+    if (!now.mine || !in_features) continue;
+    if (spread.segments) {
+      float* found = segment_row_of<float>(pass.workspace, pass.mask, group.pair, group.first_item + which,
+                                           shape.features);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
+    } else {
+      store_feature_gradient<T, kMode>(
+          head_rows<const T>(pass.q, group.batch, group.head) + now.row * pass.q.node_step + column, sum,
+          head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
+    }
+  }
+}
+
+template <class T, int kLanes, Mode kMode, class Tuned>
+__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+    backward_columns(const __grid_constant__ RowAttentionBackward pass,
+                     const __grid_constant__ Spread spread) {
+  using V = Vector<T>;
+  using G = Group<kLanes, Tuned::kBatch>;
+  constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
+  __shared__ Items items;
+  const RowAttentionShape& shape = pass.shape;
+  G group(spread, shape);
+  items.look_up(pass.columns, spread, group.first_item);
+  const int column = group.lane * kWidth;
+  const bool in_features = column < shape.features, in_values = column < shape.value_columns;
+  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
+  const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + (in_values ? column : 0);
+  const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
+  const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
+  const float epsilon = static_cast<float>(shape.epsilon);
+
+  Item item;
+  std::int32_t row;
+  float2 weight;
+  const auto fetch = [&](int next) {
+    weight = {0, 0};
+    if (next >= item.count) return;
+    row = pass.columns.col[item.first + next];
+    weight = weights[pass.columns.entry[item.first + next]];
+  };
+  const auto start = [&](int which) {
+    item = which < spread.items_per_block ? items.item[which] : Item();
+    row = item.row;
+    fetch(group.own);
+  };
+  start(group.which);
+  for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
+    const Item now = item;
+    float key_sum[kWidth] = {}, value_sum[kWidth] = {}, weight_sum = 0;
+    int next = group.own;
+    for_batches<G>(now.count, [&](auto size) {
+      constexpr int kSize = size;
+      const std::int32_t own_row = row;
+      const float2 own_weight = weight;
+      weight_sum += own_weight.x;
+      uint4 q_raw[kSize], g_raw[kSize];
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        const std::int64_t i = G::from_nonzero(own_row, u);
+        q_raw[u] = load_vector(q_rows + i * q_step);
+        g_raw[u] = load_vector(grad_rows + i * g_step);
+      }
+      next += kBatch;
+      fetch(next);
+#pragma unroll
+      for (int u = 0; u < kSize; ++u) {
+        float q[kWidth], g[kWidth];
+        V::unpack(kMode == Mode::relu ? V::relu(q_raw[u]) : q_raw[u], q);
+        add_scaled(G::from_nonzero(own_weight.x, u), q, key_sum);
+        V::unpack(g_raw[u], g);
+        add_scaled(G::from_nonzero(own_weight.y, u), g, value_sum);
+      }
+    });
+    start(which + group.step);
+    if constexpr (kMode == Mode::relu) {
+      weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
+#pragma unroll
+      for (float& x : key_sum) x += weight_sum;
+    }
+    if (!now.mine) continue;
+    if (spread.segments) {
+      float* found = segment_row_of<float>(pass.workspace, pass.columns, group.pair, group.first_item + which,
+                                           shape.features + shape.value_columns);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        if (in_features) found[column + i] = key_sum[i];
+        if (in_values) found[shape.features + column + i] = value_sum[i];
+      }
+      continue;
+    }
+    if (in_features) {
+      store_feature_gradient<T, kMode>(
+          head_rows<const T>(pass.k, group.batch, group.head) + now.row * pass.k.node_step + column, key_sum,
+          head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
+    }
+    if (in_values) {
+      T* out = head_rows<T>(pass.grad_v, group.batch, group.head) + now.row * pass.grad_v.node_step + column;
+      *reinterpret_cast<uint4*>(out) = V::pack(value_sum);
+    }
+  }
+}
+
+}  // namespace topomask::row_attention

@@ -1,0 +1,27 @@
+// What kernels derive from a SparsePattern at their first use, and keep.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+
+#include "topomask/mask.h"
+
+namespace topomask {
+
+struct SparsePattern::Derived {
+  // The rows that a GPU cuts into segments (masks/cuda/device_rows.h); all undefined where there are none.
+  struct LongRows {
+    bool known = false;
+    at::Tensor row;            // [long rows] int32
+    at::Tensor segment_ptr;    // [long rows + 1] int32
+    at::Tensor segment_row;    // [segments] int32
+    at::Tensor segment_begin;  // [segments] int64
+  };
+
+  std::mutex mutex;
+  at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
+  LongRows rows, columns;
+};
+
+}  // namespace topomask

@@ -1,0 +1,82 @@
+// The feature engine on a GPU against the CPU in float64, for masks of every kind of product.
+#include "compare.h"
+#include "gpu.h"
+#include "topomask/attention.h"
+#include "topomask/graph_builders.h"
+#include "topomask/grf_mask.h"
+#include "topomask/masks.h"
+
+namespace topomask {
+namespace {
+
+using testing::differentiate;
+using testing::expect_close;
+using testing::tolerance_of;
+
+// The mask from one parameter [2, size]; all are for 64 nodes.
+struct MaskCase {
+  std::string name;
+  at::Tensor parameter;
+  std::function<MaskPtr(const at::Tensor&)> make;
+};
+
+std::vector<MaskCase> cases() {
+  const Graph grid = normalise(grid_graph({8, 8}), Normalisation::symmetric);
+  const auto uniform = [](std::int64_t size) { return at::rand({2, size}, at::kDouble) * 0.5 + 0.2; };
+  return {
+      {"power series", uniform(4),
+       [grid](const at::Tensor& p) { return std::make_shared<PowerSeriesMask>(grid, p); }},
+      {"toeplitz", uniform(15 * 15),
+       [](const at::Tensor& p) {
+         return std::make_shared<ToeplitzMask>(std::vector<std::int64_t>{8, 8}, p);
+       }},
+      {"degree", uniform(6), [grid](const at::Tensor& p) { return std::make_shared<DegreeMask>(grid, p); }},
+      {"hypercube", uniform(1),
+       [](const at::Tensor& p) { return std::make_shared<HypercubeHeatMask>(6, p.squeeze(1)); }},
+      {"forest", uniform(1),
+       [](const at::Tensor& p) {
+         return std::make_shared<ForestMask>(path_graph(64), -p.squeeze(1), p.squeeze(1));
+       }},
+      {"features of high rank", uniform(64 * 12),
+       [](const at::Tensor& p) {
+         return std::make_shared<LearnedFeaturesMask>(p.view({2, 64, 12}));
+       }},
+      {"none", uniform(1), [](const at::Tensor&) { return std::make_shared<NoMask>(64); }},
+      {"causal", uniform(1), [](const at::Tensor&) { return std::make_shared<CausalMask>(64); }}};
+}
+
+TEST(FeatureEngineOnGpu, AgreesWithTheCpu) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(3);
+  for (const MaskCase& each : cases()) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      for (const std::int64_t workspace : {std::int64_t{1} << 31, std::int64_t{1} << 20}) {
+        SCOPED_TRACE(::testing::Message() << each.name << " " << c10::toString(dtype) << " " << workspace);
+        AttentionOptions options;
+        options.engine = Engine::feature;
+        options.max_workspace = workspace;
+        std::vector<at::Tensor> values;
+        for (const std::int64_t columns : {10, 10, 7})
+          values.push_back(at::randn({2, 2, 64, columns}).to(dtype).to(at::kDouble));
+        values.push_back(each.parameter);
+        const auto run = [&](const std::vector<at::Tensor>& x) {
+          return attention(x[0], x[1], x[2], each.make(x[3]), options);
+        };
+        const auto leaves = [&](c10::Device device, at::ScalarType own) {
+          std::vector<at::Tensor> result;
+          for (std::size_t k = 0; k < values.size(); ++k) {
+            const at::ScalarType type = k < 3 || own == at::kDouble ? own : at::kFloat;
+            result.push_back(values[k].to(device, type).detach().requires_grad_());
+          }
+          return result;
+        };
+        const auto actual = differentiate(run, leaves(at::kCUDA, dtype));
+        EXPECT_EQ(actual.result.scalar_type(), dtype);
+        expect_close(actual, differentiate(run, leaves(at::kCPU, at::kDouble)), tolerance_of(dtype));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace topomask
