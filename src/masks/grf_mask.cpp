@@ -12,6 +12,9 @@
 #include "core/random.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/sparse_ops.h"
+#ifdef TOPOMASK_CUDA
+#include "masks/sparse_product_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -26,6 +29,13 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
             (f.scalar_type() == at::kFloat || f.scalar_type() == at::kDouble),
         "{}: {} must be a non-empty float32 or float64 tensor [terms] or [heads, terms]", owner, argument);
   return f.dim() == 1 ? f.unsqueeze(0) : f;
+}
+
+double estimate_nnz(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
+#ifdef TOPOMASK_CUDA
+  if (query.row_ptr.is_cuda()) return estimate_product_nnz_cuda(query, key, sample);
+#endif
+  return estimate_product_nnz(rows_of(query), transposed_rows_of(key), sample);
 }
 
 void check_columns(const Mask& mask, const at::Tensor& x) {
@@ -71,6 +81,9 @@ GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
         "GrfMask: features must be one set of walks or one per head ({}), got {}", modulation_.size(0),
         features.size());
   for (GraphFeatures& f : features) {
+    check(f.query.row_ptr.device() == modulation_.device(),
+          "GrfMask: modulation must be on {} like the features, got {}", f.query.row_ptr.device().str(),
+          modulation_.device().str());
     auto set = std::make_unique<Symbolic::Set>();
     set->query = pattern_of(f.query);
     set->key = f.key.col.is_same(f.query.col) ? set->query : pattern_of(f.key);
@@ -209,8 +222,7 @@ std::int64_t GrfMask::num_entries_total() const {
       total += static_cast<double>(set->product.product->nnz());
     } else {
       if (set->estimated_nnz < 0) {
-        set->estimated_nnz =
-            estimate_product_nnz(rows_of(*set->query), transposed_rows_of(*set->key), kSampledRows);
+        set->estimated_nnz = estimate_nnz(*set->query, *set->key, kSampledRows);
       }
       total += set->estimated_nnz;
     }

@@ -11,6 +11,9 @@
 #include "core/check.h"
 #include "graph/tensors.h"
 #include "masks/cpu/pattern.h"
+#ifdef TOPOMASK_CUDA
+#include "graph/graph_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -30,6 +33,12 @@ at::Tensor write_out(const SparseEntries& entries, at::ScalarType dtype) {
 }  // namespace
 
 SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
+#ifdef TOPOMASK_CUDA
+  if (row_ptr.is_cuda()) {
+    TransposedEntries columns = transpose_entries_cuda(row_ptr, col, row_ptr.size(0) - 1);
+    return {row_ptr, col, columns.ptr, columns.row, columns.entry.to(at::kLong)};
+  }
+#endif
   check(row_ptr.defined() && row_ptr.dim() == 1 && row_ptr.size(0) >= 1 &&
             row_ptr.scalar_type() == at::kLong && row_ptr.is_cpu(),
         "SparsePattern: row_ptr must be int64 [N+1] on cpu, got {}", describe(row_ptr));

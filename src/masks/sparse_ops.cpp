@@ -12,6 +12,9 @@
 
 #include "core/check.h"
 #include "masks/cpu/sparse_product.h"
+#ifdef TOPOMASK_CUDA
+#include "masks/sparse_product_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -109,6 +112,10 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
     context->save_for_backward({query_values, key_values});
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
     const ProductPatterns& patterns = holder->state;
+#ifdef TOPOMASK_CUDA
+    context->saved_data["shared"] = patterns.query == patterns.key && query_values.is_same(key_values);
+    if (query_values.is_cuda()) return product_values_cuda(patterns, query_values, key_values);
+#endif
     const at::Tensor query = query_values.contiguous(), key = key_values.contiguous();
     const std::int64_t heads = query.size(0);
     at::Tensor values = at::empty({heads, patterns.product->nnz()}, query.options());
@@ -127,6 +134,13 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
     const auto holder = c10::static_intrusive_pointer_cast<StateHolder<ProductPatterns>>(
         context->saved_data["patterns"].toCapsule());
     const ProductPatterns& patterns = holder->state;
+#ifdef TOPOMASK_CUDA
+    if (saved[0].is_cuda()) {
+      const bool shared = context->saved_data["shared"].toBool();
+      const auto [of_query, of_key] = product_backward_cuda(patterns, saved[0], saved[1], grads[0], shared);
+      return {of_query, of_key, at::Tensor()};
+    }
+#endif
     const at::Tensor query = saved[0].contiguous(), key = saved[1].contiguous(), grad = grads[0].contiguous();
     at::Tensor grad_query = at::empty(query.sizes(), query.options());
     at::Tensor grad_key = at::empty(key.sizes(), key.options());
@@ -163,10 +177,21 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key) {
+#ifdef TOPOMASK_CUDA
+  if (query->row_ptr.is_cuda()) {
+    ProductRows rows = product_pattern_cuda(*query, *key);
+    const std::int64_t longest = longest_row_cuda(rows.row_ptr);
+    // A symmetric product is as wide as it is long.
+    const std::int64_t widest = query == key ? longest : longest_column_cuda(rows.col);
+    auto on_device =
+        std::make_shared<SparsePattern>(SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
+    return {std::move(query), std::move(key), std::move(on_device), longest, widest};
+  }
+#endif
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
-  return {std::move(query), std::move(key), std::move(pattern)};
+  return {std::move(query), std::move(key), std::move(pattern), 0, 0};
 }
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
