@@ -1,5 +1,8 @@
 // Graph random features (Eq. 10; Alg. 1, line 2): sparse rows whose dot products estimate M_alpha(G).
 //
+// Features live and are computed where their graph is. On a GPU they have the same pattern and the same
+// loads, bit for bit.
+//
 // The pattern and the importance weights ("loads") are sampled once; the learnable modulation f is applied
 // afterwards, so that a new f costs one pass over the deposits and no walks.
 #pragma once
@@ -29,9 +32,11 @@ struct WalkFeatures {
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }
   std::int64_t num_deposits() const { return hop.size(0); }
+  WalkFeatures to(c10::Device device) const;
 
   // values[e] = sum over the deposits of entry e of load * f[hop]; differentiable in f.
-  // f: [F] or [heads, F], float32 or float64; f_k = 0 beyond F. Result: [nnz] or [heads, nnz], dtype of f.
+  // f: [F] or [heads, F], float32 or float64, on the device of the features; f_k = 0 beyond F. Result: [nnz]
+  // or [heads, nnz], dtype of f.
   at::Tensor values(const at::Tensor& modulation) const;
   at::Tensor to_dense(const at::Tensor& modulation) const;  // [N, num_columns], dtype of f; for small graphs
 };

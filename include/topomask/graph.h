@@ -1,7 +1,9 @@
 // Graphs: the weighted adjacency matrix W of Sec. 3.1, as compressed sparse rows.
 //
 // Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into
-// rows under a stated policy, `normalise` gives the W that walks and kernels are defined on.
+// rows under a stated policy, `normalise` gives the W that walks and kernels are defined on. A graph may live
+// on a GPU
+// (`to`); what is derived from it is then made and kept there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -65,6 +67,8 @@ struct Graph {
   Graph transposed() const;
   bool is_symmetric() const;  // W equals its transpose, weights included
   Graph with_weight(at::Tensor new_weight) const;
+  c10::Device device() const { return row_ptr.device(); }
+  Graph to(c10::Device device) const;
   // Node i of the result is node order[i] of this graph. `order`: [N] int64, a permutation.
   Graph permuted(const at::Tensor& order) const;
 };
@@ -75,7 +79,7 @@ GraphSummary summarise(const Graph& graph);
 
 // Node orders that put neighbours near each other in memory. Each returns [N] int64: position -> old node.
 at::Tensor reverse_cuthill_mckee(const Graph& graph);  // the direction of edges is ignored
-at::Tensor morton_order(const at::Tensor& points);     // [N, D] float, D <= 3
-at::Tensor inverse_order(const at::Tensor& order);     // old node -> position
+at::Tensor morton_order(const at::Tensor& points);  // [N, D] float, D <= 3, finite; computed where they are
+at::Tensor inverse_order(const at::Tensor& order);  // old node -> position
 
 }  // namespace topomask

@@ -36,7 +36,9 @@ struct KnnOptions {
 };
 // Exact k nearest neighbours by Euclidean distance, the node itself excluded, ties to the smaller index.
 // `points`: [N, D] float (float64 is rounded to float32), any D >= 1, finite; D <= 3 has its own fast path.
-// Distances are compared in double.
+// Distances are compared in double. The graph is made where the points are; on a GPU (D <= 3, k <= 64; else
+// on the CPU) nothing waits for the device, so that coordinates which are not finite go unnoticed: such
+// points are nobody's neighbours and have arbitrary ones.
 Graph knn_graph(const at::Tensor& points, const KnnOptions& options);
 // The neighbours themselves: [N, k] int32, nearest first.
 at::Tensor knn_indices(const at::Tensor& points, std::int64_t k);

@@ -50,7 +50,8 @@ void check_walk_options(const WalkOptions& options);
 std::vector<double> survival_function(const WalkOptions& options);
 
 // The walks themselves, for inspection and for users of plain random walks: [N, n, max_hops + 1] int32, the
-// nodes visited, the start included; -1 after the walk has ended. (The features never form this array.)
+// nodes visited, the start included; -1 after the walk has ended; on the device of the graph. (The features
+// never form this array.)
 at::Tensor sample_walks(const Graph& graph, const WalkOptions& options);
 
 }  // namespace topomask

@@ -11,6 +11,9 @@
 #include "graph/cpu/limits.h"
 #include "graph/cpu/transform.h"
 #include "graph/tensors.h"
+#ifdef TOPOMASK_CUDA
+#include "graph/graph_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -52,19 +55,36 @@ Graph karate_club() {
   return Graph::from_csr(karate_rows(), false);
 }
 
-at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
-  const at::Tensor ready = points_on_cpu(points, "knn_graph");
-  check(k >= 1 && k < ready.size(0),
-        "knn_graph: expected k of at least 1 and less than the number of points {}, got {}", ready.size(0),
+namespace {
+
+void check_knn(const at::Tensor& points, std::int64_t k) {
+  check_points(points, "knn_graph");
+  check(points.size(1) >= 1, "knn_graph: expected points [N, D] with D of at least 1, got D = 0");
+  check(k >= 1 && k < points.size(0),
+        "knn_graph: expected k of at least 1 and less than the number of points {}, got {}", points.size(0),
         k);
+}
+
+}  // namespace
+
+at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
+  check_knn(points, k);
+#ifdef TOPOMASK_CUDA
+  if (knn_runs_on_cuda(points, k)) return knn_indices_cuda(points, k);
+#endif
+  const at::Tensor ready = points_on_cpu(points, "knn_graph");
   at::Tensor indices = at::empty({ready.size(0), k}, at::kInt);
   nearest_neighbours({ready.const_data_ptr<float>(), ready.size(0), ready.size(1)}, k,
                      indices.mutable_data_ptr<std::int32_t>());
-  return indices;
+  return indices.to(points.device());
 }
 
 Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
-  const at::Tensor indices = knn_indices(points, options.k);
+  check_knn(points, options.k);
+#ifdef TOPOMASK_CUDA
+  if (knn_runs_on_cuda(points, options.k)) return knn_graph_cuda(points, options);
+#endif
+  const at::Tensor indices = knn_indices(points, options.k).cpu();
   const std::int64_t num_nodes = indices.size(0), k = options.k;
   const std::int32_t* nearest = indices.const_data_ptr<std::int32_t>();
   CsrArrays rows;
@@ -76,8 +96,8 @@ Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
     for (std::int64_t i = begin; i < end; ++i)
       std::sort(rows.col.begin() + i * k, rows.col.begin() + (i + 1) * k);
   });
-  if (options.symmetric) return Graph::from_csr(symmetric_pattern(rows.view()), false);
-  return Graph::from_csr(std::move(rows), true);
+  if (options.symmetric) return Graph::from_csr(symmetric_pattern(rows.view()), false).to(points.device());
+  return Graph::from_csr(std::move(rows), true).to(points.device());
 }
 
 }  // namespace topomask

@@ -1,6 +1,7 @@
 #include "topomask/graph.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +16,9 @@
 #include "graph/cpu/rows.h"
 #include "graph/cpu/transform.h"
 #include "graph/tensors.h"
+#ifdef TOPOMASK_CUDA
+#include "graph/graph_cuda.h"
+#endif
 
 namespace topomask {
 namespace {
@@ -82,7 +86,7 @@ Graph Graph::from_dense(const at::Tensor& adjacency) {
     rows.row_ptr.push_back(static_cast<std::int64_t>(rows.col.size()));
   }
   const bool directed = !is_symmetric_view(rows.view());
-  return from_csr(std::move(rows), directed);
+  return from_csr(std::move(rows), directed).to(adjacency.device());
 }
 
 Graph Graph::from_csr_tensors(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight) {
@@ -123,7 +127,7 @@ Graph Graph::from_csr_tensors(const at::Tensor& row_ptr, const at::Tensor& col, 
   const CsrArrays reversed = transpose({num_nodes, start, narrow.data(), value});
   CsrArrays rows = transpose(reversed.view());
   const bool directed = !equal_rows(rows.view(), reversed.view());
-  return from_csr(std::move(rows), directed);
+  return from_csr(std::move(rows), directed).to(row_ptr.device());
 }
 
 CsrView Graph::view() const {
@@ -145,7 +149,14 @@ CsrView Graph::view() const {
   return rows;
 }
 
+Graph Graph::to(c10::Device device) const {
+  return {row_ptr.to(device), col.to(device), weight.to(device), directed};
+}
+
 at::Tensor Graph::to_dense() const {
+#ifdef TOPOMASK_CUDA
+  if (row_ptr.is_cuda()) return to_dense_cuda(*this);
+#endif
   const CsrView rows = view();
   at::Tensor dense = at::zeros({rows.num_nodes, rows.num_nodes}, at::kDouble);
   double* out = dense.mutable_data_ptr<double>();
@@ -158,10 +169,20 @@ at::Tensor Graph::to_dense() const {
 }
 
 Graph Graph::transposed() const {
+#ifdef TOPOMASK_CUDA
+  if (row_ptr.is_cuda()) return transposed_cuda(*this);
+#endif
   return from_csr(transpose(view()), directed);
 }
 
 bool Graph::is_symmetric() const {
+#ifdef TOPOMASK_CUDA
+  if (row_ptr.is_cuda()) {
+    const Graph columns = transposed_cuda(*this);
+    return at::equal(columns.row_ptr, row_ptr) && at::equal(columns.col, col) &&
+           at::equal(columns.weight, weight);
+  }
+#endif
   return is_symmetric_view(view());
 }
 
@@ -173,12 +194,21 @@ Graph Graph::with_weight(at::Tensor new_weight) const {
 }
 
 Graph Graph::permuted(const at::Tensor& order) const {
+#ifdef TOPOMASK_CUDA
+  if (row_ptr.is_cuda()) {
+    return permuted_cuda(*this,
+                         order_tensor(permutation_from(order, num_nodes(), "Graph::permuted")).to(device()));
+  }
+#endif
   const CsrView rows = view();
   return from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
 }
 
 Graph normalise(const Graph& graph, Normalisation how) {
   if (how == Normalisation::none) return graph;
+#ifdef TOPOMASK_CUDA
+  if (graph.row_ptr.is_cuda()) return normalise_cuda(graph, how);
+#endif
   const CsrView rows = graph.view();
   std::vector<double> left(static_cast<std::size_t>(rows.num_nodes), 1.0), right = left;
   // Zero only where every entry of the row (or column) is zero, so whatever it scales stays zero.
@@ -204,7 +234,8 @@ Graph normalise(const Graph& graph, Normalisation how) {
   return graph.with_weight(take_vector(scale_entries(rows, left, right)));
 }
 
-GraphSummary summarise(const Graph& graph) {
+GraphSummary summarise(const Graph& anywhere) {
+  const Graph graph = anywhere.to(at::kCPU);
   const CsrView rows = graph.view();
   GraphSummary summary;
   summary.nodes = rows.num_nodes;

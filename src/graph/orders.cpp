@@ -5,19 +5,28 @@
 #include "graph/cpu/transform.h"
 #include "graph/tensors.h"
 #include "topomask/graph.h"
+#ifdef TOPOMASK_CUDA
+#include "graph/graph_cuda.h"
+#endif
 
 namespace topomask {
 
-at::Tensor reverse_cuthill_mckee(const Graph& graph) {
+at::Tensor reverse_cuthill_mckee(const Graph& anywhere) {
+  if (!anywhere.row_ptr.is_cpu()) return reverse_cuthill_mckee(anywhere.to(at::kCPU)).to(anywhere.device());
+  const Graph& graph = anywhere;
   const CsrView rows = graph.view();
   if (!graph.directed) return order_tensor(reverse_cuthill_mckee_order(rows));
   return order_tensor(reverse_cuthill_mckee_order(symmetric_pattern(rows).view()));
 }
 
 at::Tensor morton_order(const at::Tensor& points) {
+  check_points(points, "morton_order");
+  check(points.size(1) >= 1 && points.size(1) <= 3,
+        "morton_order: expected points [N, D] with D from 1 to 3, got D = {}", points.size(1));
+#ifdef TOPOMASK_CUDA
+  if (points.is_cuda()) return morton_order_cuda(points);
+#endif
   const at::Tensor ready = points_on_cpu(points, "morton_order");
-  check(ready.size(1) >= 1 && ready.size(1) <= 3,
-        "morton_order: expected points [N, D] with D from 1 to 3, got D = {}", ready.size(1));
   const float* coordinate = ready.const_data_ptr<float>();
   for (std::int64_t i = 0; i < ready.numel(); ++i) {
     check(std::isfinite(coordinate[i]),
@@ -32,7 +41,7 @@ at::Tensor inverse_order(const at::Tensor& order) {
       permutation_from(order, order.defined() ? order.numel() : 0, "inverse_order");
   std::vector<std::int32_t> position(node.size());
   for (std::size_t i = 0; i < node.size(); ++i) position[node[i]] = static_cast<std::int32_t>(i);
-  return order_tensor(position);
+  return order_tensor(position).to(order.defined() ? order.device() : at::kCPU);
 }
 
 }  // namespace topomask

@@ -44,10 +44,14 @@ at::Tensor order_tensor(const std::vector<std::int32_t>& order) {
   return result;
 }
 
-at::Tensor points_on_cpu(const at::Tensor& points, const char* where) {
+void check_points(const at::Tensor& points, const char* where) {
   check(points.defined() && points.dim() == 2 && points.is_floating_point(),
         "{}: expected floating-point points [N, D], got {}", where, describe(points));
   check_num_nodes(where, points.size(0));
+}
+
+at::Tensor points_on_cpu(const at::Tensor& points, const char* where) {
+  check_points(points, where);
   return points.detach().to(at::kCPU, at::kFloat).contiguous();
 }
 

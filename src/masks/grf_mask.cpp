@@ -12,6 +12,9 @@
 #include "core/random.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/sparse_ops.h"
+#ifdef TOPOMASK_CUDA
+#include "masks/sparse_product_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -33,6 +36,13 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
             (f.scalar_type() == at::kFloat || f.scalar_type() == at::kDouble),
         "{}: {} must be a non-empty float32 or float64 tensor [terms] or [heads, terms]", owner, argument);
   return f.dim() == 1 ? f.unsqueeze(0) : f;
+}
+
+double estimate_nnz(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
+#ifdef TOPOMASK_CUDA
+  if (query.row_ptr.is_cuda()) return estimate_product_nnz_cuda(query, key, sample);
+#endif
+  return estimate_product_nnz(rows_of(query), transposed_rows_of(key), sample);
 }
 
 void check_columns(const Mask& mask, const at::Tensor& x) {
@@ -81,6 +91,9 @@ GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
         features.size());
   const c10::Device device = modulation_.device();
   for (GraphFeatures& f : features) {
+    check(f.query.row_ptr.device() == modulation_.device(),
+          "GrfMask: modulation must be on {} like the features, got {}", f.query.row_ptr.device().str(),
+          modulation_.device().str());
     auto set = std::make_unique<Symbolic::Set>();
     const bool shared = f.key.col.is_same(f.query.col);
     set->query = pattern_of(f.query, device);
@@ -228,8 +241,7 @@ std::int64_t GrfMask::num_entries_total() const {
       total += static_cast<double>(set->product.product->nnz());
     } else {
       if (set->estimated_nnz < 0) {
-        const SparsePattern query = set->query->to(at::kCPU), key = set->key->to(at::kCPU);
-        set->estimated_nnz = estimate_product_nnz(rows_of(query), transposed_rows_of(key), kSampledRows);
+        set->estimated_nnz = estimate_nnz(*set->query, *set->key, kSampledRows);
       }
       total += set->estimated_nnz;
     }

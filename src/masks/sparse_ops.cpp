@@ -14,7 +14,9 @@
 #include "graph/tensors.h"
 #include "masks/cpu/sparse_product.h"
 #ifdef TOPOMASK_CUDA
+#include "masks/device_pattern.h"
 #include "masks/sparse_ops_cuda.h"
+#include "masks/sparse_product_cuda.h"
 #endif
 
 namespace topomask {
@@ -28,6 +30,13 @@ SparseRows rows_of(const SparsePattern& pattern) {
 }
 
 SparseRows transposed_rows_of(const SparsePattern& pattern) {
+#ifdef TOPOMASK_CUDA
+  if (pattern.device().is_cuda()) {
+    const TransposedPattern transposed = transpose_of(pattern);  // the pattern keeps it
+    return {pattern.num_nodes(), transposed.ptr.const_data_ptr<std::int64_t>(),
+            transposed.row.const_data_ptr<std::int32_t>(), transposed.entry.const_data_ptr<std::int64_t>()};
+  }
+#endif
   return {pattern.num_nodes(), pattern.transposed_ptr.const_data_ptr<std::int64_t>(),
           pattern.transposed_row.const_data_ptr<std::int32_t>(),
           pattern.transposed_entry.const_data_ptr<std::int64_t>()};
@@ -156,6 +165,9 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
     context->saved_data["square"] = square;
     const ProductPatterns& patterns = holder->state;
+#ifdef TOPOMASK_CUDA
+    if (query.is_cuda()) return product_values_cuda(patterns, query, key);
+#endif
     at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
       for (std::int64_t h = 0; h < query.size(0); ++h) {
@@ -174,6 +186,12 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
         context->saved_data["patterns"].toCapsule());
     const ProductPatterns& patterns = holder->state;
     const bool square = context->saved_data["square"].toBool();
+#ifdef TOPOMASK_CUDA
+    if (saved[0].is_cuda()) {
+      const auto [of_query, of_key] = product_backward_cuda(patterns, saved[0], saved[1], grads[0], square);
+      return {of_query, of_key, at::Tensor(), at::Tensor()};
+    }
+#endif
     const at::Tensor &query = saved[0], &key = saved[1], grad = grads[0].contiguous();
     at::Tensor grad_query = at::empty(query.sizes(), query.options());
     at::Tensor grad_key = at::empty(key.sizes(), key.options());
@@ -215,12 +233,23 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key) {
+#ifdef TOPOMASK_CUDA
+  if (query->row_ptr.is_cuda()) {
+    ProductRows rows = product_pattern_cuda(*query, *key);
+    const std::int64_t longest = longest_row_cuda(rows.row_ptr);
+    // A symmetric product is as wide as it is long.
+    const std::int64_t widest = query == key ? longest : longest_column_cuda(rows.col);
+    auto on_device = std::make_shared<SparsePattern>(
+        SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
+    return {std::move(query), std::move(key), std::move(on_device), nullptr, longest, widest};
+  }
+#endif
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
   auto expansions = std::make_shared<const Expansions>(
       make_expansions(rows_of(*query), transposed_rows_of(*key), rows_of(*pattern)));
-  return {std::move(query), std::move(key), std::move(pattern), std::move(expansions)};
+  return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), 0, 0};
 }
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,

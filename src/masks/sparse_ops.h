@@ -21,7 +21,8 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 // Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
-  std::shared_ptr<const Expansions> expansions;  // may be empty
+  std::shared_ptr<const Expansions> expansions;  // may be empty; null on a GPU
+  std::int64_t longest_row = 0, longest_column = 0;  // of the product; only known on a GPU
 };
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);

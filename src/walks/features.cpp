@@ -10,6 +10,9 @@
 #include "walks/compile_plan.h"
 #include "walks/cpu/modulate.h"
 #include "walks/cpu/sample.h"
+#ifdef TOPOMASK_CUDA
+#include "walks/features_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -28,6 +31,9 @@ class Modulate : public torch::autograd::Function<Modulate> {
     context->save_for_backward({deposit_ptr, hop, load});
     context->saved_data["terms"] = modulation.size(1);
     const at::Tensor f = modulation.contiguous();
+#ifdef TOPOMASK_CUDA
+    if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
+#endif
     const DepositView deposits = deposit_view(deposit_ptr, hop, load);
     at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
     if (f.scalar_type() == at::kDouble) {
@@ -43,6 +49,12 @@ class Modulate : public torch::autograd::Function<Modulate> {
     const auto saved = context->get_saved_variables();
     const std::int64_t terms = context->saved_data["terms"].toInt();
     const at::Tensor grad_values = grad_outputs[0].contiguous();
+#ifdef TOPOMASK_CUDA
+    if (grad_values.is_cuda()) {
+      return {modulate_backward_cuda(grad_values, terms, saved[0], saved[1], saved[2]), at::Tensor(),
+              at::Tensor(), at::Tensor()};
+    }
+#endif
     const DepositView deposits = deposit_view(saved[0], saved[1], saved[2]);
     at::Tensor grad = at::empty({grad_values.size(0), terms}, grad_values.options());
     if (grad.scalar_type() == at::kDouble) {
@@ -79,6 +91,8 @@ at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
         "values: modulation must be [terms] or [heads, terms], got {} dimensions", modulation.dim());
   check(modulation.scalar_type() == at::kFloat || modulation.scalar_type() == at::kDouble,
         "values: modulation must be float32 or float64, got {}", c10::toString(modulation.scalar_type()));
+  check(modulation.device() == load.device(), "values: modulation must be on {} like the features, got {}",
+        load.device().str(), modulation.device().str());
   if (modulation.dim() == 1)
     return Modulate::apply(modulation.unsqueeze(0), deposit_ptr, hop, load).squeeze(0);
   return Modulate::apply(modulation, deposit_ptr, hop, load);
@@ -86,13 +100,24 @@ at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
 
 at::Tensor WalkFeatures::to_dense(const at::Tensor& modulation) const {
   check(modulation.dim() == 1, "to_dense: modulation must be [terms], got {} dimensions", modulation.dim());
-  const at::Tensor rows = at::arange(num_nodes(), at::kLong).repeat_interleave(row_ptr.diff());
+  const at::Tensor rows = at::arange(num_nodes(), row_ptr.options()).repeat_interleave(row_ptr.diff());
   const at::Tensor dense = at::zeros({num_nodes(), num_columns}, modulation.options());
   return dense.index_put({rows, col.to(at::kLong)}, values(modulation));
 }
 
+WalkFeatures WalkFeatures::to(c10::Device device) const {
+  WalkFeatures moved = *this;
+  for (at::Tensor* part : {&moved.row_ptr, &moved.col, &moved.deposit_ptr, &moved.hop, &moved.load}) {
+    *part = part->to(device);
+  }
+  return moved;
+}
+
 WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights) {
   const WalkPlan plan = compile_plan(options, importance_weights, true);
+#ifdef TOPOMASK_CUDA
+  if (graph.row_ptr.is_cuda()) return sample_walk_features_cuda(graph, plan, options.max_hops);
+#endif
   const CsrView rows = graph.view();
   if (ensemble_is_exhaustive(rows, plan))
     return features_from(enumerate_feature_pieces(rows, plan), options, true);
@@ -117,7 +142,7 @@ GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options)
   result.ensembles = options.ensembles;
   result.query = sample_walk_features(graph, options.walks, options.importance_weights);
   if (options.ensembles == Ensembles::asymmetric) {
-    result.key = one_hot_features(graph.num_nodes());
+    result.key = one_hot_features(graph.num_nodes()).to(graph.row_ptr.device());
     return result;
   }
   const bool symmetric = graph.is_symmetric();

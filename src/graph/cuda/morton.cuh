@@ -1,0 +1,107 @@
+// Z-order keys of points, from the box around them.
+#pragma once
+
+#include <cstdint>
+
+#include "graph/cuda/knn.h"
+
+namespace topomask::cuda {
+
+constexpr int kCoarseBits = 10, kFineBits = 21;  // an axis
+constexpr int kKeyThreads = 256;
+
+// partial[axis][block] holds lower corners, partial[3 + axis][block] upper ones; what is not finite is left
+// out.
+static __global__ void __launch_bounds__(kKeyThreads)
+    partial_boxes(const float* coordinate, std::int64_t count, int dimension, float* partial) {
+  __shared__ float of_warp[6][kKeyThreads / 32];
+  const float infinity = __int_as_float(0x7F800000);
+  float low[3] = {infinity, infinity, infinity}, high[3] = {-infinity, -infinity, -infinity};
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * kKeyThreads) {
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      const float x = a < dimension ? coordinate[i * dimension + a] : 0;
+      if (!isfinite(x)) continue;
+      low[a] = fminf(low[a], x);
+      high[a] = fmaxf(high[a], x);
+    }
+  }
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) {
+    for (int step = 16; step > 0; step /= 2) {
+      low[a] = fminf(low[a], __shfl_xor_sync(~0u, low[a], step));
+      high[a] = fmaxf(high[a], __shfl_xor_sync(~0u, high[a], step));
+    }
+    if (lane == 0) {
+      of_warp[a][warp] = low[a];
+      of_warp[3 + a][warp] = high[a];
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x >= 6) return;
+  const int part = static_cast<int>(threadIdx.x);
+  float best = of_warp[part][0];
+  for (int w = 1; w < kKeyThreads / 32; ++w) {
+    best = part < 3 ? fminf(best, of_warp[part][w]) : fmaxf(best, of_warp[part][w]);
+  }
+  partial[part * gridDim.x + blockIdx.x] = best;
+}
+
+// Spreads the low 21 bits to every third bit.
+__device__ inline std::uint64_t spread_bits(std::uint64_t x) {
+  x = (x | x << 32) & 0x001F00000000FFFFull;
+  x = (x | x << 16) & 0x001F0000FF0000FFull;
+  x = (x | x << 8) & 0x100F00F00F00F00Full;
+  x = (x | x << 4) & 0x10C30C30C30C30C3ull;
+  return (x | x << 2) & 0x1249249249249249ull;
+}
+
+// As morton_point_order on the CPU, in double; kBits bits an axis. Every block adds up the partial boxes
+// itself.
+template <class Key, int kBits>
+__global__ void __launch_bounds__(kKeyThreads)
+    point_keys(const float* coordinate, std::int64_t count, int dimension, const float* partial, Key* key,
+               std::int32_t* index) {
+  __shared__ float corner[6];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < 6) {
+    float best = partial[warp * kBoxBlocks];
+    for (int b = lane; b < kBoxBlocks; b += 32) {
+      const float x = partial[warp * kBoxBlocks + b];
+      best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      const float x = __shfl_xor_sync(~0u, best, step);
+      best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
+    }
+    if (lane == 0) corner[warp] = best;
+  }
+  __syncthreads();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
+  if (i >= count) return;
+  constexpr double kCells = 1 << kBits;
+  double extent = 0;  // one scale for all axes
+  for (int a = 0; a < dimension; ++a) extent = fmax(extent, static_cast<double>(corner[3 + a]) - corner[a]);
+  const double scale = extent > 0 ? kCells / extent : 0;
+  std::uint64_t code = 0;
+  for (int a = 0; a < dimension; ++a) {
+    const double cell =
+        fmin((coordinate[i * dimension + a] - static_cast<double>(corner[a])) * scale, kCells - 1);
+    code |= spread_bits(static_cast<std::uint64_t>(cell) & ((1u << kBits) - 1)) << a;
+  }
+  key[i] = static_cast<Key>(code);
+  index[i] = static_cast<std::int32_t>(i);
+}
+
+template <class Key, int kBits>
+void launch_morton_keys(const float* coordinate, std::int64_t count, int dimension, float* partial, Key* key,
+                        std::int32_t* index, cudaStream_t stream) {
+  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, count, dimension, partial);
+  point_keys<Key, kBits>
+      <<<static_cast<unsigned>((count + kKeyThreads - 1) / kKeyThreads), kKeyThreads, 0, stream>>>(
+          coordinate, count, dimension, partial, key, index);
+}
+
+}  // namespace topomask::cuda

@@ -1,0 +1,96 @@
+#include "graph/cuda/transform.h"
+
+namespace topomask::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kLanes = 8;  // lanes a row: local graphs have about as many entries in one
+
+unsigned blocks_for(std::int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
+struct RowLane {
+  std::int64_t row;
+  int lane;
+};
+__device__ RowLane row_lane() {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  return {thread / kLanes, static_cast<int>(thread % kLanes)};
+}
+
+__global__ void write_entry_rows(const std::int64_t* row_ptr, std::int64_t num_rows, std::int32_t* out) {
+  const auto [row, lane] = row_lane();
+  if (row >= num_rows) return;
+  const std::int64_t end = row_ptr[row + 1];
+  for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes) out[e] = static_cast<std::int32_t>(row);
+}
+
+// Each entry that begins a row writes where the rows since the entry before it begin.
+__global__ void write_offsets(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
+                              std::int64_t* row_ptr) {
+  const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (e > entries) return;
+  const std::int64_t first = e == 0 ? 0 : std::int64_t{sorted_row[e - 1]} + 1;
+  const std::int64_t last = e == entries ? num_rows : std::int64_t{sorted_row[e]};
+  for (std::int64_t row = first; row <= last; ++row) row_ptr[row] = e;
+}
+
+__global__ void write_inverse_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                                   bool root, double* inverse) {
+  const auto [row, lane] = row_lane();
+  double sum = 0;
+  if (row < num_rows) {
+    const std::int64_t end = row_ptr[row + 1];
+    for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes)
+      sum += fabs(static_cast<double>(weight[e]));
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step, kLanes);
+  if (row < num_rows && lane == 0) inverse[row] = sum > 0 ? 1 / (root ? sqrt(sum) : sum) : 0;
+}
+
+__global__ void write_scaled(const std::int64_t* row_ptr, const std::int32_t* col, const float* weight,
+                             std::int64_t num_rows, const double* left, const double* right, float* scaled) {
+  const auto [row, lane] = row_lane();
+  if (row >= num_rows) return;
+  const double here = left != nullptr ? left[row] : 1;
+  const std::int64_t end = row_ptr[row + 1];
+  for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes) {
+    const double there = right != nullptr ? right[col[e]] : 1;
+    scaled[e] = static_cast<float>(static_cast<double>(weight[e]) * (here * there));
+  }
+}
+
+}  // namespace
+
+cudaError_t entry_rows(const std::int64_t* row_ptr, std::int64_t num_rows, std::int32_t* row,
+                       cudaStream_t stream) {
+  if (num_rows == 0) return cudaSuccess;
+  write_entry_rows<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, num_rows, row);
+  return cudaGetLastError();
+}
+
+cudaError_t offsets_of_sorted(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
+                              std::int64_t* row_ptr, cudaStream_t stream) {
+  write_offsets<<<blocks_for(entries + 1), kThreads, 0, stream>>>(sorted_row, entries, num_rows, row_ptr);
+  return cudaGetLastError();
+}
+
+cudaError_t inverse_row_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                             bool root, double* inverse, cudaStream_t stream) {
+  if (num_rows == 0) return cudaSuccess;
+  write_inverse_sums<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, weight, num_rows, root,
+                                                                             inverse);
+  return cudaGetLastError();
+}
+
+cudaError_t scale_entries(const std::int64_t* row_ptr, const std::int32_t* col, const float* weight,
+                          std::int64_t num_rows, const double* left, const double* right, float* scaled,
+                          cudaStream_t stream) {
+  if (num_rows == 0) return cudaSuccess;
+  write_scaled<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, col, weight, num_rows, left,
+                                                                       right, scaled);
+  return cudaGetLastError();
+}
+
+}  // namespace topomask::cuda

@@ -1,0 +1,217 @@
+#include "graph/graph_cuda.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <bit>
+#include <limits>
+
+#include "core/check.h"
+#include "core/cuda/primitives.h"
+#include "core/cuda_launch.h"
+#include "graph/cuda/knn.h"
+#include "graph/cuda/transform.h"
+
+namespace topomask {
+
+namespace {
+
+at::Tensor bytes_on(const at::Tensor& like, std::size_t bytes) {
+  return at::empty({static_cast<std::int64_t>(bytes)}, like.options().dtype(at::kByte));
+}
+
+const std::uint32_t* unsigned_data(const at::Tensor& x) {
+  return reinterpret_cast<const std::uint32_t*>(x.const_data_ptr<std::int32_t>());
+}
+
+// [E] int32
+at::Tensor rows_of_entries(const Graph& graph, cudaStream_t stream) {
+  at::Tensor rows = at::empty({graph.num_entries()}, graph.col.options());
+  check_cuda(cuda::entry_rows(graph.row_ptr.const_data_ptr<std::int64_t>(), graph.num_nodes(),
+                              rows.data_ptr<std::int32_t>(), stream),
+             "entry_rows");
+  return rows;
+}
+
+at::Tensor offsets_from(const at::Tensor& sorted_rows, std::int64_t num_rows, cudaStream_t stream) {
+  at::Tensor ptr = at::empty({num_rows + 1}, sorted_rows.options().dtype(at::kLong));
+  check_cuda(cuda::offsets_of_sorted(unsigned_data(sorted_rows), sorted_rows.size(0), num_rows,
+                                     ptr.data_ptr<std::int64_t>(), stream),
+             "offsets_of_sorted");
+  return ptr;
+}
+
+at::Tensor contiguous_points(const at::Tensor& points) {
+  return points.detach().to(at::kFloat).contiguous();
+}
+
+// i ~ j when either is near the other. Every edge both ways, as one number; sorted, and repeated ones
+// dropped.
+Graph symmetric_graph(const Graph& graph, cudaStream_t stream) {
+  const std::int64_t nodes = graph.num_nodes();
+  const at::Tensor row = rows_of_entries(graph, stream).to(at::kLong), col = graph.col.to(at::kLong);
+  const at::Tensor both =
+      std::get<0>(at::_unique2(at::cat({row * nodes + col, col * nodes + row}), true, false, false));
+  const at::Tensor rows = both.floor_divide(nodes).to(at::kInt), cols = both.remainder(nodes).to(at::kInt);
+  return {offsets_from(rows, nodes, stream), cols, at::ones({cols.size(0)}, graph.weight.options()), false};
+}
+
+}  // namespace
+
+TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Tensor& col,
+                                         std::int64_t num_columns) {
+  const CudaLaunch launch(row_ptr);
+  const std::int64_t entries = col.size(0);
+  check(entries <= std::numeric_limits<std::int32_t>::max(),
+        "transpose: a GPU transposes at most 2^31 - 1 entries, got {}", entries);
+  const at::Tensor columns = col.contiguous(), positions = at::arange(entries, col.options());
+  const at::Tensor sorted = at::empty_like(columns);
+  TransposedEntries result;
+  result.entry = at::empty_like(columns);
+  const int bits = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(num_columns - 1, 1)));
+  using Sort = SortPairs<std::uint32_t>;
+  const std::size_t bytes = Sort::workspace_bytes(entries, bits);
+  const at::Tensor workspace = bytes_on(col, bytes);
+  check_cuda(Sort::run(unsigned_data(columns), positions.const_data_ptr<std::int32_t>(), entries, bits,
+                       reinterpret_cast<std::uint32_t*>(sorted.data_ptr<std::int32_t>()),
+                       result.entry.data_ptr<std::int32_t>(), workspace.data_ptr(), bytes, launch.stream),
+             "transpose");
+  result.ptr = offsets_from(sorted, num_columns, launch.stream);
+  result.row = rows_of_entries({row_ptr.contiguous(), columns, at::Tensor(), true}, launch.stream)
+                   .index_select(0, result.entry);
+  return result;
+}
+
+Graph transposed_cuda(const Graph& graph) {
+  const TransposedEntries columns = transpose_entries_cuda(graph.row_ptr, graph.col, graph.num_nodes());
+  return {columns.ptr, columns.row, graph.weight.index_select(0, columns.entry), graph.directed};
+}
+
+Graph permuted_cuda(const Graph& graph, const at::Tensor& order) {
+  const CudaLaunch launch(graph.row_ptr);
+  const std::int64_t nodes = graph.num_nodes();
+  const at::Tensor position = inverse_order(order);
+  const at::Tensor row = position.index_select(0, rows_of_entries(graph, launch.stream)),
+                   col = position.index_select(0, graph.col);
+  // Stable, so that parallel entries keep their order.
+  const auto [key, entry] = at::sort(row * nodes + col, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  if (nodes == 0) return graph;
+  const at::Tensor rows = key.floor_divide(nodes).to(at::kInt), cols = key.remainder(nodes).to(at::kInt);
+  return {offsets_from(rows, nodes, launch.stream), cols, graph.weight.index_select(0, entry),
+          graph.directed};
+}
+
+Graph normalise_cuda(const Graph& graph, Normalisation how) {
+  if (how == Normalisation::none) return graph;
+  const CudaLaunch launch(graph.row_ptr);
+  const std::int64_t nodes = graph.num_nodes();
+  const at::TensorOptions doubles = graph.weight.options().dtype(at::kDouble);
+  const auto inverse_sums = [&](const Graph& of, bool root) {
+    at::Tensor inverse = at::empty({nodes}, doubles);
+    check_cuda(
+        cuda::inverse_row_sums(of.row_ptr.const_data_ptr<std::int64_t>(), of.weight.const_data_ptr<float>(),
+                               nodes, root, inverse.data_ptr<double>(), launch.stream),
+        "normalise");
+    return inverse;
+  };
+  at::Tensor left, right;
+  if (how == Normalisation::symmetric) {
+    left = inverse_sums(graph, true);
+    right = graph.directed ? inverse_sums(transposed_cuda(graph), true) : left;
+  } else if (how == Normalisation::random_walk) {
+    left = inverse_sums(graph, false);
+  } else if (graph.num_entries() > 0) {
+    const at::Tensor degree = graph.row_ptr.diff().index_select(0, rows_of_entries(graph, launch.stream));
+    const at::Tensor largest = (graph.weight.to(at::kDouble).abs() * degree).max();
+    left = at::where(largest > 0, largest.reciprocal(), at::ones({}, doubles)).expand({nodes}).contiguous();
+  }
+  at::Tensor scaled = at::empty_like(graph.weight);
+  check_cuda(
+      cuda::scale_entries(graph.row_ptr.const_data_ptr<std::int64_t>(),
+                          graph.col.const_data_ptr<std::int32_t>(), graph.weight.const_data_ptr<float>(),
+                          nodes, left.defined() ? left.const_data_ptr<double>() : nullptr,
+                          right.defined() ? right.const_data_ptr<double>() : nullptr,
+                          scaled.data_ptr<float>(), launch.stream),
+      "normalise");
+  return graph.with_weight(scaled);
+}
+
+at::Tensor to_dense_cuda(const Graph& graph) {
+  const CudaLaunch launch(graph.row_ptr);
+  const at::Tensor dense =
+      at::zeros({graph.num_nodes(), graph.num_nodes()}, graph.weight.options().dtype(at::kDouble));
+  const at::Tensor rows = rows_of_entries(graph, launch.stream).to(at::kLong);
+  return dense.index_put({rows, graph.col.to(at::kLong)}, graph.weight.to(at::kDouble), /*accumulate=*/true);
+}
+
+at::Tensor morton_order_cuda(const at::Tensor& points) {
+  const CudaLaunch launch(points);
+  const at::Tensor ready = contiguous_points(points);
+  const std::int64_t count = ready.size(0);
+  constexpr int kKeyBits = 63;
+  const at::Tensor partial = at::empty({6 * cuda::kBoxBlocks}, ready.options()),
+                   key = at::empty({2, count}, ready.options().dtype(at::kLong)),
+                   index = at::empty({2, count}, ready.options().dtype(at::kInt));
+  auto* keys = reinterpret_cast<std::uint64_t*>(key.data_ptr<std::int64_t>());
+  auto* indices = index.data_ptr<std::int32_t>();
+  check_cuda(cuda::morton_keys(ready.const_data_ptr<float>(), count, static_cast<int>(ready.size(1)),
+                               partial.data_ptr<float>(), keys, indices, launch.stream),
+             "morton_order");
+  using Sort = SortPairs<std::uint64_t>;
+  const std::size_t bytes = Sort::workspace_bytes(count, kKeyBits);
+  const at::Tensor workspace = bytes_on(ready, bytes);
+  check_cuda(Sort::run(keys, indices, count, kKeyBits, keys + count, indices + count, workspace.data_ptr(),
+                       bytes, launch.stream),
+             "morton_order");
+  return index.select(0, 1).to(at::kLong);
+}
+
+bool knn_runs_on_cuda(const at::Tensor& points, std::int64_t k) {
+  return points.is_cuda() && points.size(1) <= 3 && k <= cuda::kMaxNeighbours;
+}
+
+namespace {
+
+Graph nearest_graph(const at::Tensor& points, std::int64_t k, bool ascending, cudaStream_t stream) {
+  const at::Tensor ready = contiguous_points(points);
+  const std::int64_t count = ready.size(0);
+  Graph graph(at::empty({count + 1}, ready.options().dtype(at::kLong)),
+              at::empty({count * k}, ready.options().dtype(at::kInt)),
+              at::empty({count * k}, ready.options()), true);
+  const at::Tensor workspace = bytes_on(ready, cuda::knn_workspace_bytes(count));
+  cuda::KnnArguments a;
+  a.coordinate = ready.const_data_ptr<float>();
+  a.count = count;
+  a.dimension = static_cast<int>(ready.size(1));
+  a.k = static_cast<int>(k);
+  a.ascending = ascending;
+  a.neighbour = graph.col.data_ptr<std::int32_t>();
+  a.row_ptr = graph.row_ptr.data_ptr<std::int64_t>();
+  a.weight = graph.weight.data_ptr<float>();
+  a.workspace = workspace.data_ptr();
+  check_cuda(cuda::nearest_neighbours(a, stream), "knn_graph");
+  return graph;
+}
+
+}  // namespace
+
+at::Tensor knn_indices_cuda(const at::Tensor& points, std::int64_t k) {
+  const CudaLaunch launch(points);
+  return nearest_graph(points, k, false, launch.stream).col.view({points.size(0), k});
+}
+
+Graph knn_graph_cuda(const at::Tensor& points, const KnnOptions& options) {
+  const CudaLaunch launch(points);
+  Graph graph = nearest_graph(points, options.k, true, launch.stream);
+  return options.symmetric ? symmetric_graph(graph, launch.stream) : graph;
+}
+
+}  // namespace topomask

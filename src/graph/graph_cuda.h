@@ -1,0 +1,31 @@
+// Graphs on a GPU; only built with CUDA. Each function is what its namesake in graph.h or graph_builders.h
+// does with CUDA tensors.
+#pragma once
+
+#include "topomask/graph.h"
+#include "topomask/graph_builders.h"
+
+namespace topomask {
+
+// The entries of a pattern, column by column and by row within a column.
+struct TransposedEntries {
+  at::Tensor ptr;    // [columns+1] int64
+  at::Tensor row;    // [E] int32
+  at::Tensor entry;  // [E] int32: the position in the pattern
+};
+TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Tensor& col,
+                                         std::int64_t num_columns);
+
+Graph transposed_cuda(const Graph& graph);
+Graph permuted_cuda(const Graph& graph,
+                    const at::Tensor& order);  // `order` on the graph's device, a permutation
+Graph normalise_cuda(const Graph& graph, Normalisation how);
+at::Tensor to_dense_cuda(const Graph& graph);
+
+at::Tensor morton_order_cuda(const at::Tensor& points);  // [N, 1 to 3] float32
+// Up to three dimensions and kMaxNeighbours neighbours.
+bool knn_runs_on_cuda(const at::Tensor& points, std::int64_t k);
+at::Tensor knn_indices_cuda(const at::Tensor& points, std::int64_t k);
+Graph knn_graph_cuda(const at::Tensor& points, const KnnOptions& options);
+
+}  // namespace topomask

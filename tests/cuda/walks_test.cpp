@@ -1,0 +1,203 @@
+// Walks and features on a GPU against the CPU's: the same walkers, patterns and loads, bit for bit.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "gpu.h"
+#include "sample_graphs.h"
+#include "topomask/error.h"
+#include "topomask/features.h"
+
+namespace topomask {
+namespace {
+
+constexpr c10::Device kGpu(c10::kCUDA, 0);
+
+struct WalkCase {
+  std::string name;
+  WalkOptions options;
+};
+
+std::vector<WalkCase> walk_cases() {
+  std::vector<WalkCase> cases;
+  const auto add = [&](const char* name, WalkOptions options) {
+    for (const StepLaw step : {StepLaw::uniform, StepLaw::weighted}) {
+      for (const Coupling coupling :
+           {Coupling::independent, Coupling::antithetic, Coupling::repelling, Coupling::both}) {
+        options.step = step;
+        options.coupling = coupling;
+        options.seed = 0x123456789ull + cases.size();
+        options.ensemble = static_cast<std::uint32_t>(cases.size() % 3);
+        cases.push_back({std::string(name) + (step == StepLaw::weighted ? ", weighted" : ", uniform") +
+                             ", coupling " + std::to_string(static_cast<int>(coupling)),
+                         options});
+      }
+    }
+  };
+  add("n 16, p .5", {.num_walks = 16, .max_hops = 10, .p_halt = 0.5});
+  add("n 6, p .1, long", {.num_walks = 6, .max_hops = 70, .p_halt = 0.1});
+  add("n 100, p .3", {.num_walks = 100, .max_hops = 20, .p_halt = 0.3});
+  add("fixed", {.num_walks = 32, .max_hops = 3, .length = LengthLaw::fixed});
+  add("survival",
+      {.num_walks = 34, .max_hops = 4, .length = LengthLaw::survival, .survival = {1, 0.9, 0.9, 0.2, 0}});
+  add("one hop or none", {.num_walks = 2, .max_hops = 1, .p_halt = 0.9});
+  add("no hops", {.num_walks = 4, .max_hops = 0});
+  return cases;
+}
+
+void expect_same(const WalkFeatures& on_gpu, const WalkFeatures& expected) {
+  const WalkFeatures got = on_gpu.to(at::kCPU);
+  ASSERT_TRUE(on_gpu.load.is_cuda());
+  EXPECT_TRUE(at::equal(got.row_ptr, expected.row_ptr));
+  EXPECT_TRUE(at::equal(got.col, expected.col));
+  EXPECT_TRUE(at::equal(got.deposit_ptr, expected.deposit_ptr));
+  EXPECT_TRUE(at::equal(got.hop, expected.hop));
+  EXPECT_TRUE(at::equal(got.load, expected.load));
+  EXPECT_EQ(got.exact, expected.exact);
+  EXPECT_EQ(got.max_hops, expected.max_hops);
+  EXPECT_EQ(got.num_columns, expected.num_columns);
+}
+
+TEST(CudaWalks, AreTheSameWalkerByWalker) {
+  TOPOMASK_NEEDS_GPU();
+  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
+    const Graph on_gpu = graph.to(kGpu);
+    for (const WalkCase& c : walk_cases()) {
+      SCOPED_TRACE(graph_name + ": " + c.name);
+      const at::Tensor paths = sample_walks(on_gpu, c.options);
+      ASSERT_TRUE(paths.is_cuda());
+      ASSERT_TRUE(at::equal(paths.cpu(), sample_walks(graph, c.options)));
+    }
+  }
+}
+
+TEST(CudaFeatures, AreTheSameBitForBit) {
+  TOPOMASK_NEEDS_GPU();
+  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
+    const Graph on_gpu = graph.to(kGpu);
+    for (const WalkCase& c : walk_cases()) {
+      for (const bool importance : {true, false}) {
+        SCOPED_TRACE(graph_name + ": " + c.name);
+        expect_same(sample_walk_features(on_gpu, c.options, importance),
+                    sample_walk_features(graph, c.options, importance));
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaFeatures, HoldRowsOfAnySize) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric), on_gpu = graph.to(kGpu);
+  for (const Coupling coupling : {Coupling::independent, Coupling::both}) {
+    // A block per row in shared memory, then beyond it.
+    for (const std::int64_t walks : {700, 5000}) {
+      const WalkOptions options{
+          .num_walks = walks, .max_hops = 100, .p_halt = 0.1, .coupling = coupling, .seed = 5};
+      SCOPED_TRACE(std::to_string(walks));
+      expect_same(sample_walk_features(on_gpu, options), sample_walk_features(graph, options));
+    }
+  }
+  // A length law so wide that some rows exceed what rows usually need.
+  WalkOptions wide{.num_walks = 4, .max_hops = 400, .length = LengthLaw::survival, .seed = 8};
+  wide.survival.assign(401, 0.02);
+  wide.survival[0] = 1;
+  expect_same(sample_walk_features(on_gpu, wide), sample_walk_features(graph, wide));
+}
+
+TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
+  TOPOMASK_NEEDS_GPU();
+  const std::vector<float> cloud = testing::bumpy_sphere(2000, 3);
+  const at::Tensor points = at::tensor(cloud).view({-1, 3});
+  for (const std::int64_t k : {1, 2, 3, 5}) {
+    const Graph graph = normalise(knn_graph(points, {.k = k}), Normalisation::random_walk),
+                on_gpu = graph.to(kGpu);
+    for (const bool importance : {true, false}) {
+      const WalkOptions options{
+          .num_walks = k * k * k, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling};
+      const WalkFeatures expected = sample_walk_features(graph, options, importance);
+      EXPECT_TRUE(expected.exact);
+      expect_same(sample_walk_features(on_gpu, options, importance), expected);
+    }
+  }
+  // Sinks: the mean degree is 2, the degree of all others 4.
+  CsrArrays rows;
+  for (int i = 0; i < 40; ++i) {
+    for (int j = 0; j < 4 && i % 2 == 0; ++j) {
+      rows.col.push_back((i + 3 * j + 1) % 40 / 8 * 8 + 2 * j);
+      rows.weight.push_back(0.25f);
+    }
+    rows.row_ptr.push_back(static_cast<std::int64_t>(rows.col.size()));
+  }
+  const Graph sinks = Graph::from_csr(std::move(rows), true);
+  const WalkOptions options{
+      .num_walks = 64, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling};
+  expect_same(sample_walk_features(sinks.to(kGpu), options), sample_walk_features(sinks, options));
+}
+
+TEST(CudaFeatures, KeysWalkOnTheTranspose) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = testing::random_directed(300, 4);
+  for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
+    const FeatureOptions options{.walks = {.num_walks = 8, .seed = 3}, .ensembles = ensembles};
+    const GraphFeatures expected = sample_features(graph, options),
+                        got = sample_features(graph.to(kGpu), options);
+    expect_same(got.query, expected.query);
+    expect_same(got.key, expected.key);
+  }
+  const Graph symmetric = karate_club().to(kGpu);
+  const GraphFeatures shared = sample_features(symmetric, {});
+  EXPECT_TRUE(shared.key.col.is_same(shared.query.col));
+}
+
+TEST(CudaFeatures, ValuesAndTheirGradientAgree) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(1);
+  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
+    const WalkFeatures features =
+        sample_walk_features(graph, {.num_walks = 8, .max_hops = 60, .p_halt = 0.2});
+    const WalkFeatures on_gpu = features.to(kGpu);
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      for (const std::int64_t heads : {1, 3, 8, 11}) {
+        SCOPED_TRACE(graph_name + ", heads " + std::to_string(heads));
+        for (const std::int64_t terms : {1, 10, 61}) {
+          const at::Tensor f = at::randn({heads, terms}, dtype).requires_grad_();
+          const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
+          const at::Tensor values = features.values(f), values_gpu = on_gpu.values(f_gpu);
+          EXPECT_TRUE(at::equal(values_gpu.cpu(), values));
+          const at::Tensor grad = at::randn_like(values);
+          values.backward(grad);
+          values_gpu.backward(grad.to(kGpu));
+          // Both add up in double; only the order differs.
+          const double tolerance = dtype == at::kDouble ? 1e-12 : 1e-5;
+          EXPECT_TRUE(at::allclose(f_gpu.grad().cpu(), f.grad(), tolerance, tolerance));
+        }
+      }
+    }
+    const at::Tensor f = at::randn({5}, at::kDouble);
+    EXPECT_TRUE(at::equal(on_gpu.to_dense(f.to(kGpu)).cpu(), features.to_dense(f)));
+  }
+}
+
+TEST(CudaFeatures, AreTheSameAtEveryRun) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = normalise(barabasi_albert(4000, 3, 5), Normalisation::symmetric).to(kGpu);
+  const WalkFeatures features = sample_walk_features(graph, {});
+  const at::Tensor grad = at::randn({4, features.nnz()}, features.load.options());
+  at::Tensor first;
+  for (int run = 0; run < 5; ++run) {
+    const at::Tensor f = at::ones({4, 11}, features.load.options()).requires_grad_();
+    features.values(f).backward(grad);
+    if (run == 0) first = f.grad();
+    EXPECT_TRUE(at::equal(first, f.grad()));
+  }
+}
+
+TEST(CudaFeatures, RefuseAModulationElsewhere) {
+  TOPOMASK_NEEDS_GPU();
+  const WalkFeatures features = sample_walk_features(karate_club().to(kGpu), {});
+  EXPECT_THROW(features.values(at::ones({3})), Error);
+}
+
+}  // namespace
+}  // namespace topomask
