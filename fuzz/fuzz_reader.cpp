@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "graph/io/safetensors_header.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
@@ -29,6 +30,14 @@ void check_result(const topomask::EdgeList& edges) {
 
 void check_result(const topomask::NpyArray& array) {
   require(topomask::parse_npy(topomask::format_npy(array), "again").bytes == array.bytes);
+}
+
+void check_result(const topomask::SafetensorsHeader& header) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, entry] : header.entries) bytes += entry.end - entry.begin;
+  const std::string again = topomask::format_safetensors_header(header);
+  const auto json = std::string_view(again).substr(topomask::kSafetensorsLengthBytes);
+  require(topomask::parse_safetensors_header(json, bytes, "again").entries.size() == header.entries.size());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, binary PLY meshes.
+"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, safetensors, binary PLY meshes.
 
 Run once after changing a format: .venv/bin/python scripts/make_fuzz_seeds.py
 """
@@ -7,6 +7,7 @@ import pathlib
 import struct
 
 import numpy as np
+import safetensors.numpy
 import scipy.sparse
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus"
@@ -57,7 +58,14 @@ def write_ply() -> None:
         (CORPUS / "ply" / f"{name}.ply").write_bytes(header.encode() + body)
 
 
+def write_safetensors() -> None:
+    tensors = {"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(3), "none": np.zeros((0, 4))}
+    (CORPUS / "safetensors").mkdir(exist_ok=True)
+    safetensors.numpy.save_file(tensors, CORPUS / "safetensors" / "small.safetensors", {"format": "pt"})
+
+
 if __name__ == "__main__":
     write_npz()
     write_npy()
     write_ply()
+    write_safetensors()

@@ -144,6 +144,10 @@ void check_replaceable(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
+  write_file(path, std::span<const std::string_view>(&content, 1));
+}
+
+void write_file(const std::string& path, std::span<const std::string_view> pieces) {
   std::error_code status;
   const bool device = std::filesystem::is_other(path, status);
   if (!device) check_replaceable(path);
@@ -155,7 +159,10 @@ void write_file(const std::string& path, std::string_view content) {
   };
   File file(std::fopen(target.c_str(), "wb"));
   if (file == nullptr) give_up(errno);
-  if (std::fwrite(content.data(), 1, content.size(), file.get()) != content.size()) give_up(errno);
+  for (const std::string_view piece : pieces) {
+    if (std::fwrite(piece.data(), 1, piece.size(), file.get()) != piece.size()) give_up(errno);
+  }
+  if (!device && (std::fflush(file.get()) != 0 || fsync(fileno(file.get())) != 0)) give_up(errno);
   if (std::fclose(file.release()) != 0) give_up(errno);
   if (!device && std::rename(target.c_str(), path.c_str()) != 0) give_up(errno);
 }

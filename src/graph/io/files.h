@@ -1,15 +1,17 @@
 // Whole files in, whole files out.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace topomask {
 
-// Writes the content to a temporary file beside `path` and renames it, so that a reader never sees half a
-// file; a device such as /dev/stdout is written to directly. Throws one sentence if the path cannot be
-// written.
+// Writes the content to a temporary file beside `path`, waits until it is on the disk and renames it, so that
+// a reader never sees half a file, not even after a power cut; a device such as /dev/stdout is written to
+// directly. Throws one sentence if the path cannot be written.
 void write_file(const std::string& path, std::string_view content);
+void write_file(const std::string& path, std::span<const std::string_view> pieces);
 
 // Throws if `path` exists and is no regular file, because renaming a new file over it would destroy it.
 void check_replaceable(const std::string& path);

@@ -1,0 +1,27 @@
+// Named tensors in one file, in the safetensors format: how parameters travel between C++ and Python.
+//
+// A state dict saved by `safetensors.torch.save_file` is read here as it is, and what is written here is read
+// by `safetensors.torch.load_file`. Nothing in such a file is ever executed, unlike in a pickle.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+namespace topomask {
+
+struct SafetensorsFile {
+  std::map<std::string, at::Tensor>
+      tensors;  // on the CPU, contiguous, by parameter name ("blocks.0.qkv.weight")
+  std::map<std::string, std::string> metadata;
+};
+
+// Every size in the header is checked against the bytes that are there before anything is allocated.
+SafetensorsFile read_safetensors(const std::string& path);
+
+// Tensors on any device and of any strides. The file appears under its path whole or not at all, and is on
+// the disk when this returns. The same tensors give the same bytes.
+void write_safetensors(const std::string& path, const SafetensorsFile& file);
+
+}  // namespace topomask
