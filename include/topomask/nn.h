@@ -14,6 +14,7 @@
 #include "topomask/attention.h"
 #include "topomask/graph.h"
 #include "topomask/model_options.h"
+#include "topomask/parameters.h"
 
 namespace topomask {
 
@@ -21,12 +22,6 @@ namespace topomask {
 void fill_normal(at::Tensor tensor, double mean, double stddev, std::uint64_t seed, const std::string& name);
 void fill_uniform(at::Tensor tensor, double bound, std::uint64_t seed, const std::string& name);
 
-// How a parameter is to be trained.
-enum class ParameterKind {
-  weight,  // matrices: the only ones that decay
-  plain,   // biases, norms, embeddings
-  mask,    // of a mask: may have a learning rate of their own
-};
 // By the names that the modules below give: what lies under a `mask` is a mask's.
 ParameterKind parameter_kind(const std::string& name, const at::Tensor& tensor);
 

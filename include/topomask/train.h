@@ -10,23 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "topomask/parameters.h"
+
 namespace topomask {
-
-enum class ParameterKind {
-  weight,  // matrices: the only ones that decay
-  plain,   // biases, norms, embeddings
-  mask,    // of a mask: may have a learning rate of their own
-};
-
-struct TrainedParameter {
-  std::string name;
-  at::Tensor tensor;  // a leaf that requires a gradient
-  ParameterKind kind = ParameterKind::weight;
-};
 
 struct Evaluation {
   double loss = 0, accuracy = 0;
@@ -37,9 +27,10 @@ struct Evaluation {
 class Task {
  public:
   virtual ~Task() = default;
-  virtual std::vector<TrainedParameter> parameters() = 0;
+  virtual std::vector<NamedParameter> parameters() = 0;
   // Batches an epoch; gradient accumulation takes several of them in a step.
   virtual std::int64_t batches_per_epoch() const = 0;
+  virtual std::int64_t batch_size() const = 0;
   // The next loss() is of batch `batch` of this epoch.
   virtual void start_epoch(std::int64_t epoch, std::int64_t batch) = 0;
   struct Loss {
@@ -57,8 +48,7 @@ enum class OptimizerKind {
 };
 
 struct TrainOptions {
-  double epochs = 40;
-  std::int64_t max_steps = 0;  // stop after this many steps of the schedule; 0: at its end
+  std::int64_t epochs = 40;
   OptimizerKind optimizer = OptimizerKind::adamw;
   double learning_rate = 1e-3, final_learning_rate = 1e-5;
   double mask_learning_rate = 0;  // of the parameters of masks; 0: as the others
@@ -67,13 +57,13 @@ struct TrainOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double clip_norm = 1;  // of the gradient; 0: not clipped
   std::int64_t accumulate = 1;
-  double ema = 0;      // decay of the averaged weights that are evaluated; 0: none
-  bool bf16 = true;    // autocast where the device is a GPU
+  double ema = 0;    // decay of the averaged weights that are evaluated; 0: none
+  bool bf16 = true;  // autocast where the device is a GPU
   std::uint64_t seed = 0;
-  std::int64_t log_every = 50;             // steps
-  double checkpoint_seconds = 60;          // between checkpoints, at least
-  std::int64_t checkpoint_steps = 0;       // and after each so many steps; 0: never
-  double evaluate_every = 1;               // epochs
+  std::int64_t evaluate_every = 1;    // epochs
+  std::int64_t log_every = 50;        // steps
+  double checkpoint_seconds = 60;     // between checkpoints, at least
+  std::int64_t checkpoint_steps = 0;  // and after each so many steps; 0: by time alone
   c10::Device device = c10::Device(c10::kCPU);
 };
 void check_train_options(const TrainOptions& options);
@@ -81,6 +71,9 @@ void check_train_options(const TrainOptions& options);
 // Learning rate of step `step` (from 0) of `steps`: linear from 0 to 1 over the warm-up, then half a cosine
 // down to `final_fraction`.
 double schedule_factor(std::int64_t step, std::int64_t steps, std::int64_t warmup, double final_fraction);
+
+// The validation set as the loop sees it: without gradients or dropout, in the precision of the options.
+Evaluation evaluate(Task& task, const TrainOptions& options);
 
 enum class TrainOutcome { finished, stopped };
 
@@ -119,11 +112,6 @@ class Trainer {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-// Copies tensors of a safetensors file into parameters of the same names. `file` is named in errors.
-struct SafetensorsFile;
-void load_parameters(const SafetensorsFile& file, const std::string& path,
-                     const std::vector<TrainedParameter>& parameters);
 
 inline constexpr const char* kLastCheckpoint = "last.safetensors";
 inline constexpr const char* kBestCheckpoint = "best.safetensors";

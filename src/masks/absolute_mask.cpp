@@ -57,7 +57,7 @@ at::Tensor AbsoluteMask::dense(at::ScalarType dtype) const {
 MaskCost AbsoluteMask::cost() const {
   const double n = static_cast<double>(num_nodes());
   const double entries =
-      has_entries() ? static_cast<double>(num_entries_total()) / (entries_per_head() ? num_heads() : 1)
+      has_entries() ? static_cast<double>(num_entries_total() / (entries_per_head() ? num_heads() : 1))
                     : n * n;
   return {entries, 12 * entries};
 }
