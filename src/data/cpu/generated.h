@@ -1,0 +1,42 @@
+// Pictures made from a formula, free of torch: one channel of bytes, a function of options, label and seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace topomask {
+
+// A texture of short strokes on a grid of cells. The class is the angle at which neighbouring strokes tend to
+// stand to each other: parallel, ..., perpendicular.
+//
+// Every picture holds each orientation equally often, whatever its class: only the arrangement differs, and
+// only between neighbours. A model that cannot relate a patch to those beside it has nothing to go by, which
+// is what a mask on the grid of patches provides.
+struct StrokesOptions {
+  int size = 32, cell = 4;  // pixels; a cell holds one stroke
+  int classes = 3;          // 2 to 5
+  double coupling = 1;      // how strongly neighbours follow the rule of the class; 0: not at all
+  double noise = 0.1;       // standard deviation, white is 1
+
+  int grid() const { return size / cell; }
+  int orientations() const { return 2 * (classes - 1); }  // equally spaced over half a turn
+};
+
+// The orientation of every cell, [grid * grid].
+std::vector<std::uint8_t> arrange_strokes(const StrokesOptions& options, int label, std::uint64_t seed);
+void draw_strokes(const StrokesOptions& options, int label, std::uint64_t seed, std::uint8_t* out);
+
+// Two dots and dashed curves (Linsley et al., "Learning long-range spatial dependencies with horizontal gated
+// recurrent units", 2018): label 1 if both dots are ends of one curve, 0 if they are ends of two. Both kinds
+// show two long curves and the same sort of short distractors.
+struct PathfinderOptions {
+  int size = 32;        // pixels
+  int dashes = 6;       // of the two long curves
+  int distractors = 3;  // short curves; fewer where there is no room
+  double noise = 0.05;  // standard deviation, white is 1
+};
+
+// Throws if no two long curves fit into the picture.
+void draw_pathfinder(const PathfinderOptions& options, int label, std::uint64_t seed, std::uint8_t* out);
+
+}  // namespace topomask
