@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "core/suggest.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "topomask/error.h"
 
@@ -86,6 +87,7 @@ int run(int argc, char** argv) {
       "  topomask kernel-error --graph grid:16x16 --walks 4,16,64 --coupling both\n"
       "  topomask features --graph roads.mtx --kernel diffusion:sigma2=1 --out phi.npz\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
+      "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
       "  topomask COMMAND --help");
   add_graph_command(app);
   add_features_command(app);
@@ -95,6 +97,9 @@ int run(int argc, char** argv) {
   add_flops_command(app);
   add_bench_command(app);
   add_demo_command(app);
+  add_train_command(app);
+  add_eval_command(app);
+  add_experiment_command(app);
   try {
     app.parse(argc, argv);  // runs the subcommand
     return 0;
@@ -119,6 +124,8 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, on_interrupt);
   try {
     return run(argc, argv);
+  } catch (const Interrupted& request) {
+    return report(kInterrupted, request.what());
   } catch (const topomask::Error& error) {
     return report(kBadInput, error.what());
   } catch (const std::bad_alloc&) {

@@ -117,8 +117,10 @@ void Settings::set(const Setting& setting, const std::string& value, const std::
   }
 }
 
-void Settings::add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given) const {
+void Settings::add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given,
+                           const std::set<std::string>& but) const {
   for (const Setting& setting : settings_) {
+    if (but.contains(setting.key)) continue;
     const std::string key = setting.key;
     std::string group = setting.section;
     group[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(group[0])));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +46,9 @@ class Settings {
         [&target, name] { return name(target); });
   }
 
-  // --key for each, collected rather than applied: a file has to come first.
-  void add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given) const;
+  // --key for each but some, collected rather than applied: a file has to come first.
+  void add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given,
+                   const std::set<std::string>& but = {}) const;
 
   void apply(const GivenSettings& given) const;
   // Keys stand in their section or before all sections. Unknown ones are errors that suggest the nearest.
