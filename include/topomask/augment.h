@@ -37,8 +37,10 @@ struct AugmentedBatch {
 
 class Augmenter {
  public:
-  // Takes mean, deviation and number of classes from `data`.
-  Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed);
+  // Takes mean, deviation, number of classes and, where the set is in memory, the crop of its description
+  // from `data`. `device` is where its few constants are kept: that of the batches.
+  Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed,
+            c10::Device device = c10::Device(c10::kCPU));
 
   // For training: everything above.
   AugmentedBatch augment(const Batch& batch) const;
@@ -52,7 +54,8 @@ class Augmenter {
   AugmentOptions options_;
   std::uint64_t seed_;
   std::int64_t num_classes_;
-  std::vector<double> mean_, stddev_;
+  at::Tensor scale_, shift_;  // [C, 1, 1] float32: normalised = byte * scale - shift
+  at::Tensor fill_;           // [C, 1, 1] uint8: the mean colour
 };
 
 }  // namespace topomask

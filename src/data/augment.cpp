@@ -1,0 +1,116 @@
+#include "topomask/augment.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "data/augment_table.h"
+#include "data/pixel_ops.h"
+#include "graph/tensors.h"
+
+namespace topomask {
+namespace {
+
+void check_options(const AugmentOptions& options) {
+  const auto in_range = [](double value, double least, double most, const char* what) {
+    check(value >= least && value <= most, "AugmentOptions: {} must be from {} to {}, got {}", what, least,
+          most, value);
+  };
+  in_range(options.min_crop_area, 0.01, 1, "min_crop_area");
+  in_range(static_cast<double>(options.pad), 0, 1024, "pad");
+  in_range(static_cast<double>(options.rand_augment_ops), 0, 16, "rand_augment_ops");
+  in_range(options.rand_augment_magnitude, 0, 30, "rand_augment_magnitude");
+  in_range(static_cast<double>(options.cutout), 0, 4096, "cutout");
+  in_range(options.mixup, 0, 100, "mixup");
+  in_range(options.cutmix, 0, 100, "cutmix");
+  in_range(options.mix_probability, 0, 1, "mix_probability");
+  in_range(options.label_smoothing, 0, 1, "label_smoothing");
+}
+
+// [C, 1, 1] on the device.
+template <class Value>
+at::Tensor per_channel(const std::vector<double>& mean, const std::vector<double>& stddev,
+                       at::ScalarType type, c10::Device device, Value&& value) {
+  std::vector<double> values;
+  for (std::size_t c = 0; c < mean.size(); ++c) values.push_back(value(mean[c], stddev[c]));
+  return at::tensor(values, at::kDouble).to(type).view({-1, 1, 1}).to(device);
+}
+
+}  // namespace
+
+Augmenter::Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed,
+                     c10::Device device)
+    : options_(options), seed_(seed), num_classes_(data.num_classes()) {
+  check_options(options);
+  check(!data.mean.empty() && data.mean.size() == data.stddev.size(),
+        "Augmenter: expected one mean and one deviation a channel, got {} and {}", data.mean.size(),
+        data.stddev.size());
+  options_.min_crop_area =
+      data.train.resident() ? std::min(options.min_crop_area, data.train.min_crop_area) : 1.0;
+  const auto constants = [&](at::ScalarType type, auto&& value) {
+    return per_channel(data.mean, data.stddev, type, device, value);
+  };
+  scale_ = constants(at::kFloat, [](double, double stddev) { return 1 / (255 * stddev); });
+  shift_ = constants(at::kFloat, [](double mean, double stddev) { return mean / stddev; });
+  fill_ = constants(at::kByte,
+                    [](double mean, double) { return std::clamp(std::round(255 * mean), 0.0, 255.0); });
+}
+
+at::Tensor Augmenter::normalise(const at::Tensor& images) const {
+  check(images.dim() == 4 && images.scalar_type() == at::kByte && images.size(1) == scale_.size(0),
+        "Augmenter: expected images uint8 [B, {}, H, W], got {}", scale_.size(0), describe(images));
+  const c10::Device device = images.device();
+  return images.to(at::kFloat).mul_(scale_.to(device)).sub_(shift_.to(device));
+}
+
+AugmentedBatch Augmenter::augment(const Batch& batch) const {
+  const at::Tensor& input = batch.images;
+  check(input.dim() == 4 && batch.labels.dim() == 1 && batch.labels.size(0) == input.size(0),
+        "Augmenter: expected images [B, C, H, W] and labels [B], got {} and {}", describe(input),
+        describe(batch.labels));
+  const std::int64_t count = input.size(0), height = input.size(2), width = input.size(3);
+  const c10::Device device = input.device();
+
+  // One transfer for all random choices of the batch.
+  at::Tensor drawn = at::empty({count, augment_columns(options_)},
+                               at::TensorOptions().dtype(at::kFloat).pinned_memory(device.is_cuda()));
+  const AugmentTable table = draw_augment_table(options_, {seed_, batch.epoch, batch.step}, count, height,
+                                                width, drawn.data_ptr<float>());
+  drawn = drawn.to(device, device.is_cuda());
+  const at::Tensor fill = fill_.to(device);
+
+  at::Tensor images = input;
+  if (options_.min_crop_area < 1) images = enlarge_boxes(images, drawn.narrow(1, column::kCrop, 4));
+  if (options_.pad > 0 || options_.flip)
+    images = warp_nearest(images, drawn.narrow(1, column::kShift, 6), fill);
+  for (std::size_t l = 0; l < table.layers.size(); ++l) {
+    const std::int64_t at = column::kLayers + static_cast<std::int64_t>(l) * column::kLayerSize;
+    images = apply_layer(images, drawn.narrow(1, at, column::kLayerSize), table.layers[l], fill);
+  }
+  images = normalise(images);
+  if (options_.cutout > 0) {
+    images.masked_fill_(inside_box(drawn.narrow(1, column::kCutout, 4), height, width), 0);
+  }
+
+  const double spread = options_.label_smoothing / static_cast<double>(num_classes_);
+  at::Tensor targets = at::full({count, num_classes_}, spread, images.options());
+  targets.scatter_(1, batch.labels.unsqueeze(1), 1 - options_.label_smoothing + spread);
+
+  if (table.mixing != Mixing::none) {
+    // The batch is in random order, so the partner is simply the image at the same distance from its end.
+    const at::Tensor own = drawn.narrow(1, column::kMixOwn, 1);
+    const at::Tensor partner = images.flip(0);
+    images = table.mixing == Mixing::mixup
+                 ? partner.lerp(images, own.view({count, 1, 1, 1}))
+                 : at::where(inside_box(drawn.narrow(1, column::kMixBox, 4), height, width), partner, images);
+    targets = targets.flip(0).lerp(targets, own);
+  }
+  return {images, targets};
+}
+
+}  // namespace topomask
