@@ -72,8 +72,10 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
     return unknown_argument_message(command, unknown.front());
   }
-  return fmt::format("{} (see 'topomask{} --help')", error.what(),
-                     command.get_parent() == nullptr ? "" : fmt::format(" {}", command.get_name()));
+  std::string name;  // with the commands above it
+  for (const CLI::App* part = &command; part->get_parent() != nullptr; part = part->get_parent())
+    name = fmt::format(" {}{}", part->get_name(), name);
+  return fmt::format("{} (see 'topomask{} --help')", error.what(), name);
 }
 
 int run(int argc, char** argv) {

@@ -90,10 +90,11 @@ class ToeplitzModule final : public MaskModule {
 
   MaskPtr mask() const override {
     const std::int64_t nodes = grid_[0] * grid_[1];
-    // A few thousand gathered numbers cost less than the transforms of a fast product.
+    // Gathering costs less than the transforms of a fast product. (Module::to converts buffers of whole
+    // numbers as well, hence the kLong.)
     if (index_.defined())
       return std::make_shared<DenseMask>(
-          offsets_.abs().index_select(1, index_).view({offsets_.size(0), nodes, nodes}));
+          offsets_.abs().index_select(1, index_.to(at::kLong)).view({offsets_.size(0), nodes, nodes}));
     return std::make_shared<ToeplitzMask>(std::vector<std::int64_t>(grid_.begin(), grid_.end()), offsets_,
                                           OffsetTransform::absolute);
   }

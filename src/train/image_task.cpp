@@ -51,7 +51,7 @@ struct ImageClassification::Implementation {
       : options(given_options),
         validation(given.validation),
         model(options.model),
-        augmenter(given, options.augment, options.seed),
+        augmenter(given, options.augment, options.seed, options.device),
         training_batches(given.train, loader_options(options, LoaderMode::training)),
         validation_batches(given.validation, loader_options(options, LoaderMode::evaluation)) {
     model->to(options.device);

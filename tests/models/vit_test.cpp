@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/random.h"
 #include "masks/gradcheck.h"
+#include "topomask/grf_mask.h"
 #include "topomask/image_training.h"
 
 namespace topomask {
@@ -112,8 +114,8 @@ TEST(Vit, OnlyMatricesDecay) {
 
 class EveryVariant : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Vit, EveryVariant, ::testing::ValuesIn(attention_variant_names()),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& variant) {
+                           std::string name = variant.param;
                            for (char& c : name)
                              if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
                            return name;
@@ -207,6 +209,33 @@ TEST(MaskModule, HeadsAndLayersHaveWalksOfTheirOwn) {
   const at::Tensor shared = mask_of(AttentionVariant::grf, options);
   EXPECT_TRUE(shared[0].equal(shared[1]));
   EXPECT_TRUE(shared.equal(mask_of(AttentionVariant::grf, options, 1)));
+}
+
+// Few long walks on a small grid are written out, short ones on a large grid stay sparse: the same numbers.
+TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
+  struct Case {
+    std::array<std::int64_t, 2> grid;
+    int max_hops;
+    bool sparse;
+  };
+  for (const Case& c : {Case{{4, 4}, 6, false}, Case{{40, 40}, 2, true}}) {
+    const MaskOptions options = {.num_walks = 5, .p_halt = 0.2, .max_hops = c.max_hops, .seed = 11};
+    const MaskSite site = {.grid = c.grid, .heads = 2, .layer = 3};
+    const auto module = make_mask_module(AttentionVariant::grf, options, site);
+    const at::NoGradGuard no_grad;
+    at::Tensor f = module->named_parameters()["modulation"];
+    EXPECT_NEAR(f[1][2].item<double>(), std::exp(-0.02), 1e-7);
+    f.copy_(test_values(f.sizes()));  // of both signs
+    const MaskPtr mask = module->mask();
+    EXPECT_EQ(mask->has_entries(), c.sparse);
+    FeatureOptions features;
+    features.walks.num_walks = 5;
+    features.walks.p_halt = 0.2;
+    features.walks.max_hops = c.max_hops;
+    features.walks.seed = derive_seed(11, 3);
+    const at::Tensor expected = GrfMask::per_head(patch_graph(c.grid), features, f)->dense(at::kFloat).abs();
+    EXPECT_LE(max_difference(mask->dense(at::kFloat), expected), 1e-5);
+  }
 }
 
 // The exact mask is what infinitely many walks would give.

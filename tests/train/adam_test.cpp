@@ -59,7 +59,7 @@ TEST_P(AdamTest, FollowsItsFormulas) {
 TEST(Adam, ClipsTheCommonNorm) {
   TrainOptions options;
   options.clip_norm = 1;
-  const at::Tensor a = at::zeros({1, 1}, at::requires_grad()), b = at::zeros({1}, at::requires_grad());
+  const at::Tensor a = at::zeros({1, 1}).requires_grad_(), b = at::zeros({1}).requires_grad_();
   Adam adam({{"a", a, ParameterKind::weight}, {"b", b, ParameterKind::plain}}, options);
   a.mutable_grad() = at::full_like(a, 3);
   b.mutable_grad() = at::full_like(b, 4);

@@ -38,7 +38,7 @@ class ToyTask final : public Task {
   }
   void set_training(bool) override {}
 
-  at::Tensor slope = at::zeros({1, 1}, at::requires_grad()), offset = at::zeros({1}, at::requires_grad());
+  at::Tensor slope = at::zeros({1, 1}).requires_grad_(), offset = at::zeros({1}).requires_grad_();
   std::int64_t epoch = 0, batch = 0, losses = 0;
   std::function<bool(std::int64_t, std::int64_t)> spoil;
   std::vector<double> evaluated;
