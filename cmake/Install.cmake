@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 
 set(TOPOMASK_INSTALL_CMAKEDIR ${CMAKE_INSTALL_LIBDIR}/cmake/topomask)
 
-install(TARGETS topomask EXPORT topomaskTargets
+install(TARGETS topomask topomask_models EXPORT topomaskTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS topomask_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

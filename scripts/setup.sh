@@ -27,7 +27,7 @@ required=(
   'libcli11-dev|<CLI/CLI.hpp>' 'libfmt-dev|<fmt/format.h>' 'nlohmann-json3-dev|<nlohmann/json.hpp>'
   'libgtest-dev|<gtest/gtest.h>' 'libgmock-dev|<gmock/gmock.h>' 'libhwy-dev|<hwy/highway.h>'
   'libzip-dev|<zip.h>' 'zlib1g-dev|<zlib.h>' 'liblzma-dev|<lzma.h>' 'libspng-dev|<spng.h>'
-  'libnanoflann-dev|<nanoflann.hpp>' 'libturbojpeg0-dev|<turbojpeg.h>'
+  'libnanoflann-dev|<nanoflann.hpp>' 'libturbojpeg0-dev|<turbojpeg.h>' 'libtomlplusplus-dev|<toml++/toml.h>'
 )
 # The build goes on without these; the job that needs one says so.
 optional=(

@@ -13,9 +13,15 @@ void add_attend_command(CLI::App& app);
 void add_flops_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_demo_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_experiment_command(CLI::App& app);
 
 // Under `bench`.
 void add_bench_walks_command(CLI::App& bench);
 void add_bench_attention_command(CLI::App& bench);
+
+// Under `experiment`.
+void add_image_table_command(CLI::App& experiment);
 
 }  // namespace topomask::cli

@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "core/suggest.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "topomask/error.h"
 
@@ -71,8 +72,10 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
     return unknown_argument_message(command, unknown.front());
   }
-  return fmt::format("{} (see 'topomask{} --help')", error.what(),
-                     command.get_parent() == nullptr ? "" : fmt::format(" {}", command.get_name()));
+  std::string name;  // with the commands above it
+  for (const CLI::App* part = &command; part->get_parent() != nullptr; part = part->get_parent())
+    name = fmt::format(" {}{}", part->get_name(), name);
+  return fmt::format("{} (see 'topomask{} --help')", error.what(), name);
 }
 
 int run(int argc, char** argv) {
@@ -86,6 +89,7 @@ int run(int argc, char** argv) {
       "  topomask kernel-error --graph grid:16x16 --walks 4,16,64 --coupling both\n"
       "  topomask features --graph roads.mtx --kernel diffusion:sigma2=1 --out phi.npz\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
+      "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
       "  topomask COMMAND --help");
   add_graph_command(app);
   add_features_command(app);
@@ -95,6 +99,9 @@ int run(int argc, char** argv) {
   add_flops_command(app);
   add_bench_command(app);
   add_demo_command(app);
+  add_train_command(app);
+  add_eval_command(app);
+  add_experiment_command(app);
   try {
     app.parse(argc, argv);  // runs the subcommand
     return 0;
@@ -119,6 +126,8 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, on_interrupt);
   try {
     return run(argc, argv);
+  } catch (const Interrupted& request) {
+    return report(kInterrupted, request.what());
   } catch (const topomask::Error& error) {
     return report(kBadInput, error.what());
   } catch (const std::bad_alloc&) {

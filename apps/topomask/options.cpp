@@ -63,6 +63,10 @@ void RunOptions::apply() const {
 void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("--seed", options.seed, "Everything random follows from this number")
       ->capture_default_str();
+  add_output_options(command, options);
+}
+
+void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_option("--threads", options.threads,
                      "Threads to use (default: all cores); results do not depend on it");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");

@@ -1,0 +1,68 @@
+// Image classification with a vision transformer, as a task for the training loop, and what can be seen of a
+// trained model (paper, Sec. 4).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "topomask/augment.h"
+#include "topomask/data.h"
+#include "topomask/model_options.h"
+#include "topomask/train.h"
+
+namespace topomask {
+
+// Sizes and classes of the images; the rest is as in `options`.
+VitOptions fit_to_data(VitOptions options, const ImageData& data);
+
+struct ImageTaskOptions {
+  VitOptions model;
+  AugmentOptions augment;
+  std::int64_t batch_size = 256;
+  std::uint64_t seed = 0;  // of the order of images and of augmentation
+  c10::Device device = c10::Device(c10::kCPU);
+  int workers = 0;
+  bool skip_bad = false;
+};
+
+// The learned masks of one layer.
+struct MaskSnapshot {
+  std::int64_t layer = 0;
+  at::Tensor modulation;  // [heads, max_hops + 1] float32, f; undefined where the mask has none
+  at::Tensor used;        // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens
+  at::Tensor exact;  // [heads, N, N] float32: the same without sampling; undefined where nothing is sampled
+};
+
+// What the model says about some validation images.
+struct Predictions {
+  at::Tensor indices;        // [K] int64 in the validation set
+  at::Tensor images;         // [K, C, H, W] uint8
+  at::Tensor labels;         // [K] int64
+  at::Tensor probabilities;  // [K, num_classes] float32
+};
+
+class ImageClassification final : public Task {
+ public:
+  ImageClassification(const ImageData& data, const ImageTaskOptions& options);
+  ~ImageClassification() override;
+
+  std::vector<NamedParameter> parameters() override;
+  std::int64_t batches_per_epoch() const override;
+  std::int64_t batch_size() const override;
+  void start_epoch(std::int64_t epoch, std::int64_t batch) override;
+  Loss loss() override;
+  Evaluation evaluate() override;
+  void set_training(bool training) override;
+
+  std::int64_t num_parameters() const;
+  std::int64_t skipped_images() const;          // left out as unreadable
+  at::Tensor logits(const at::Tensor& images);  // [B, C, H, W] uint8 -> [B, num_classes]
+  std::vector<MaskSnapshot> masks() const;      // empty for unmasked attention
+  Predictions predict_examples(std::int64_t count);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace topomask

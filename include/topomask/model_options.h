@@ -1,0 +1,70 @@
+// What a vision transformer is made of, as plain data: variants of attention, masks, sizes (paper, Sec. 4 and
+// App. C).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topomask/walks.h"
+
+namespace topomask {
+
+// The rows of Table 1, the ablations of App. C, and neighbours of them.
+enum class AttentionVariant {
+  softmax,           // unmasked
+  softmax_grf,       // softmax scores times the mask of `grf`
+  linear,            // unmasked, phi(x) = ReLU(x d^-1/4) + 1e-3
+  toeplitz,          // |b| with one parameter for each offset between two patches
+  power_series,      // |M_alpha| exactly, alpha = f * f: `grf` with infinitely many walks
+  grf,               // |Phi Phi^T|, graph random features
+  grf_asymmetric,    // |Phi|, one-hot keys (App. D)
+  ad_hoc,            // `grf` without importance weights (Eq. 21)
+  learned_features,  // |F F^T| with a learned feature of N numbers for each patch
+  neighbours,        // 1 within a few steps on the grid, else 0
+};
+std::string attention_variant_name(AttentionVariant variant);  // "softmax+grf", "power-series", ...
+AttentionVariant parse_attention_variant(const std::string& name);
+const std::vector<std::string>& attention_variant_names();
+
+// The walks of `grf`, `softmax+grf`, `grf-asymmetric` and `ad-hoc`, and the length of f.
+struct MaskOptions {
+  std::int64_t num_walks = 20;
+  double p_halt = 0.1;
+  int max_hops = 10;
+  Coupling coupling = Coupling::independent;
+  bool share_walks = false;  // one set for all heads and layers; the paper has one for each
+  int neighbour_hops = 1;    // neighbours: how far they reach
+  std::uint64_t seed = 0;
+};
+
+enum class Pooling {
+  mean,  // over all patches
+  cls,   // a token of its own, which sees and is seen by all with mask 1
+};
+std::string pooling_name(Pooling pooling);
+Pooling parse_pooling(const std::string& name);
+
+struct VitOptions {
+  std::int64_t channels = 3, height = 32, width = 32;  // of the images
+  std::int64_t num_classes = 10;
+  std::int64_t patch = 2;  // side of a square patch
+  std::int64_t layers = 6, embedding = 256, heads = 4, mlp = 1024;
+  Pooling pooling = Pooling::mean;
+  double dropout = 0;
+  AttentionVariant attention = AttentionVariant::grf;
+  MaskOptions mask;
+  std::uint64_t seed = 0;  // of the initial weights
+
+  std::int64_t grid_height() const { return height / patch; }
+  std::int64_t grid_width() const { return width / patch; }
+  std::int64_t num_patches() const { return grid_height() * grid_width(); }
+};
+// Throws, in the words of the options, where the sizes do not fit each other.
+void check_vit_options(const VitOptions& options);
+
+// Layers, widths, patches and pooling of "tiny", "small" or "b16" (the paper's); the rest is as in `base`.
+VitOptions vit_preset(const std::string& name, VitOptions base = {});
+const std::vector<std::string>& vit_preset_names();
+
+}  // namespace topomask

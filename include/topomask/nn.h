@@ -1,0 +1,108 @@
+// Layers of transformers with topological masks, as torch::nn modules.
+//
+// Initial values depend on a seed and on the name of a parameter alone: not on the device, and not on what
+// else the model holds, so that all variants of attention start from the same weights.
+#pragma once
+
+#include <torch/nn.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "topomask/attention.h"
+#include "topomask/graph.h"
+#include "topomask/model_options.h"
+#include "topomask/parameters.h"
+
+namespace topomask {
+
+// Fills a tensor in place, whatever its device, with numbers that depend on (seed, name) alone.
+void fill_normal(at::Tensor tensor, double mean, double stddev, std::uint64_t seed, const std::string& name);
+void fill_uniform(at::Tensor tensor, double bound, std::uint64_t seed, const std::string& name);
+
+// By the names that the modules below give: what lies under a `mask` is a mask's.
+ParameterKind parameter_kind(const std::string& name, const at::Tensor& tensor);
+
+// A mask with parameters that an optimiser moves. What belongs to the graph (walks, powers of W) is made
+// once; mask() computes values from the parameters as they are now, differentiably.
+class MaskModule : public torch::nn::Module {
+ public:
+  virtual MaskPtr mask() const = 0;
+};
+
+// What a mask is made for: patches on a grid, and the place of its layer.
+struct MaskSite {
+  std::array<std::int64_t, 2> grid = {1, 1};
+  std::int64_t heads = 1;
+  std::int64_t head_channels = 64;
+  std::int64_t layer = 0;
+};
+// The mask of a variant on a grid of patches, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
+// parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
+// kernel that hardly decays. Learned masks are used as |M| (absolute_mask.h).
+std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
+                                             const MaskSite& site);
+
+// The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2.
+Graph patch_graph(std::array<std::int64_t, 2> grid);
+
+// Self-attention of several heads. x: [B, N, C] -> [B, N, C]; the first `num_global` tokens stand outside of
+// the mask's graph.
+class SelfAttentionImpl : public torch::nn::Module {
+ public:
+  SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
+                    std::shared_ptr<MaskModule> mask, std::int64_t num_global);
+  at::Tensor forward(const at::Tensor& x);
+  const std::shared_ptr<MaskModule>& mask() const { return mask_; }
+
+ private:
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;
+
+  std::int64_t heads_, num_global_;
+  AttentionVariant variant_;
+  torch::nn::Linear qkv_ = nullptr, projection_ = nullptr;
+  std::shared_ptr<MaskModule> mask_;
+};
+TORCH_MODULE(SelfAttention);
+
+class MlpImpl : public torch::nn::Module {
+ public:
+  MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  torch::nn::Linear fc1_ = nullptr, fc2_ = nullptr;
+  double dropout_;
+};
+TORCH_MODULE(Mlp);
+
+// x + attention(norm(x)), then x + mlp(norm(x)).
+class TransformerBlockImpl : public torch::nn::Module {
+ public:
+  TransformerBlockImpl(std::int64_t embedding, std::int64_t hidden, double dropout, SelfAttention attention);
+  at::Tensor forward(const at::Tensor& x);
+  const SelfAttention& attention() const { return attention_; }
+
+ private:
+  torch::nn::LayerNorm norm1_ = nullptr, norm2_ = nullptr;
+  SelfAttention attention_ = nullptr;
+  Mlp mlp_ = nullptr;
+  double dropout_;
+};
+TORCH_MODULE(TransformerBlock);
+
+// Images [B, C, H, W] to tokens [B, (H / patch) (W / patch), embedding], row by row.
+class PatchEmbeddingImpl : public torch::nn::Module {
+ public:
+  PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding);
+  at::Tensor forward(const at::Tensor& images);
+
+ private:
+  std::int64_t patch_;
+  torch::nn::Linear projection_ = nullptr;
+};
+TORCH_MODULE(PatchEmbedding);
+
+}  // namespace topomask

@@ -1,0 +1,29 @@
+// The learned tensors of a model by name: how they are trained, and how they come back from a file.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace topomask {
+
+enum class ParameterKind {
+  weight,  // matrices: the only ones that decay
+  plain,   // biases, norms, embeddings
+  mask,    // of a mask: may have a learning rate of their own
+};
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;  // a leaf that requires a gradient
+  ParameterKind kind = ParameterKind::weight;
+};
+
+struct SafetensorsFile;
+// Copies the tensors of a file into parameters of the same names with `prefix` before them. Every name must
+// be there with its shape; `path` is named where it is not.
+void load_parameters(const SafetensorsFile& file, const std::string& path, const std::string& prefix,
+                     const std::vector<NamedParameter>& parameters);
+
+}  // namespace topomask

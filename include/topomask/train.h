@@ -1,0 +1,120 @@
+// Training: a loop that knows nothing about models, and what it needs to know about them.
+//
+// Everything random in a step is a function of (seed, step): an interrupted run continues from its last
+// checkpoint to the same weights, bit for bit on a CPU with the same number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "topomask/parameters.h"
+
+namespace topomask {
+
+struct Evaluation {
+  double loss = 0, accuracy = 0;
+  std::int64_t count = 0;
+};
+
+// A model with its data: what the loop trains.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::vector<NamedParameter> parameters() = 0;
+  // Batches an epoch; gradient accumulation takes several of them in a step.
+  virtual std::int64_t batches_per_epoch() const = 0;
+  virtual std::int64_t batch_size() const = 0;
+  // The next loss() is of batch `batch` of this epoch.
+  virtual void start_epoch(std::int64_t epoch, std::int64_t batch) = 0;
+  struct Loss {
+    at::Tensor loss;      // scalar, differentiable
+    at::Tensor accuracy;  // scalar, or undefined
+  };
+  virtual Loss loss() = 0;
+  virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
+  virtual void set_training(bool training) = 0;
+};
+
+enum class OptimizerKind {
+  adamw,  // decoupled decay (Loshchilov & Hutter 2019)
+  adam,   // decay as a part of the gradient
+};
+
+struct TrainOptions {
+  std::int64_t epochs = 40;
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  double learning_rate = 1e-3, final_learning_rate = 1e-5;
+  double mask_learning_rate = 0;  // of the parameters of masks; 0: as the others
+  double warmup_epochs = 5;
+  double weight_decay = 0.05;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double clip_norm = 1;  // of the gradient; 0: not clipped
+  std::int64_t accumulate = 1;
+  double ema = 0;    // decay of the averaged weights that are evaluated; 0: none
+  bool bf16 = true;  // autocast where the device is a GPU
+  std::uint64_t seed = 0;
+  std::int64_t evaluate_every = 1;    // epochs
+  std::int64_t log_every = 50;        // steps
+  double checkpoint_seconds = 60;     // between checkpoints, at least
+  std::int64_t checkpoint_steps = 0;  // and after each so many steps; 0: by time alone
+  c10::Device device = c10::Device(c10::kCPU);
+};
+void check_train_options(const TrainOptions& options);
+
+// Learning rate of step `step` (from 0) of `steps`: linear from 0 to 1 over the warm-up, then half a cosine
+// down to `final_fraction`.
+double schedule_factor(std::int64_t step, std::int64_t steps, std::int64_t warmup, double final_fraction);
+
+// The validation set as the loop sees it: without gradients or dropout, in the precision of the options.
+Evaluation evaluate(Task& task, const TrainOptions& options);
+
+enum class TrainOutcome { finished, stopped };
+
+struct TrainResult {
+  TrainOutcome outcome = TrainOutcome::finished;
+  std::int64_t step = 0, steps = 0;
+  std::int64_t epoch = 0;  // epochs completed
+  Evaluation last, best;
+  std::int64_t best_epoch = 0;
+  double seconds = 0;  // of training, over all sessions of the run
+};
+
+// What a caller may want to see or decide while it runs.
+struct TrainCallbacks {
+  std::function<bool()> should_stop;  // asked after each step
+  std::function<void(std::int64_t step, std::int64_t steps, const std::string& status)> progress;
+  std::function<void(const std::string& line)> epoch_done;  // one line for people
+};
+
+// One run in a folder: metrics.jsonl, last.safetensors (weights under their own names, and all that is needed
+// to go on), best.safetensors (the weights with the best validation accuracy).
+class Trainer {
+ public:
+  // `description` goes into the checkpoints as metadata: what is needed to build the model again.
+  Trainer(Task& task, const TrainOptions& options, std::string folder,
+          std::map<std::string, std::string> description);
+  ~Trainer();
+
+  // Goes on from the folder's checkpoint. False where there is none.
+  bool resume();
+  // Trains to the end of the schedule or until it should stop; both leave a checkpoint. Throws where the loss
+  // or the gradient is no longer a number; the last checkpoint is then one from before.
+  TrainResult run(const TrainCallbacks& callbacks = {});
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+inline constexpr const char* kLastCheckpoint = "last.safetensors";
+inline constexpr const char* kBestCheckpoint = "best.safetensors";
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+
+}  // namespace topomask

@@ -1,0 +1,77 @@
+#include <cmath>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "topomask/models.h"
+
+namespace topomask {
+
+VitImpl::VitImpl(const VitOptions& options) : options_(options) {
+  check_vit_options(options_);
+  const std::int64_t num_global = options_.pooling == Pooling::cls ? 1 : 0;
+  patch_embedding_ = register_module("patch_embedding",
+                                     PatchEmbedding(options_.channels, options_.patch, options_.embedding));
+  position_embedding_ = register_parameter(
+      "position_embedding", at::zeros({1, num_global + options_.num_patches(), options_.embedding}));
+  if (num_global > 0) cls_token_ = register_parameter("cls_token", at::zeros({1, 1, options_.embedding}));
+  blocks_ = register_module("blocks", torch::nn::ModuleList());
+  MaskSite site = {.grid = {options_.grid_height(), options_.grid_width()},
+                   .heads = options_.heads,
+                   .head_channels = options_.embedding / options_.heads};
+  for (site.layer = 0; site.layer < options_.layers; ++site.layer) {
+    SelfAttention attention(options_.embedding, options_.heads, options_.attention,
+                            make_mask_module(options_.attention, options_.mask, site), num_global);
+    blocks_->push_back(TransformerBlock(options_.embedding, options_.mlp, options_.dropout, attention));
+  }
+  norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options_.embedding})));
+  head_ = register_module("head", torch::nn::Linear(options_.embedding, options_.num_classes));
+  initialise();
+}
+
+void VitImpl::initialise() {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : named_parameters()) {
+    const std::string& name = item.key();
+    at::Tensor tensor = item.value();
+    if (parameter_kind(name, tensor) == ParameterKind::mask || name.find("norm") != std::string::npos)
+      continue;  // these know their own beginnings
+    if (name == "position_embedding") {
+      fill_normal(tensor, 0, 0.02, options_.seed, name);
+    } else if (name == "cls_token" || name.starts_with("head.")) {
+      tensor.zero_();
+    } else if (name.ends_with(".bias")) {
+      tensor.zero_();
+      if (name.find(".mlp.") != std::string::npos) fill_normal(tensor, 0, 1e-6, options_.seed, name);
+    } else {
+      // q, k and v share one matrix but are three maps.
+      const std::int64_t outputs = tensor.size(0) / (name.ends_with(".qkv.weight") ? 3 : 1);
+      const auto fans = static_cast<double>(tensor.size(1) + outputs);
+      fill_uniform(tensor, std::sqrt(6 / fans), options_.seed, name);
+    }
+  }
+}
+
+at::Tensor VitImpl::forward(const at::Tensor& images) {
+  check(images.dim() == 4 && images.size(1) == options_.channels && images.size(2) == options_.height &&
+            images.size(3) == options_.width,
+        "Vit: images must be [B, {}, {}, {}], got [{}]", options_.channels, options_.height, options_.width,
+        fmt::join(images.sizes(), ", "));
+  at::Tensor x = patch_embedding_(images);
+  if (cls_token_.defined()) x = at::cat({cls_token_.expand({x.size(0), -1, -1}).to(x.dtype()), x}, 1);
+  x = at::dropout(x + position_embedding_, options_.dropout, is_training());
+  for (const auto& block : *blocks_) x = block->as<TransformerBlock>()->forward(x);
+  x = norm_(x);
+  return head_(cls_token_.defined() ? x.select(1, 0) : x.mean(1));
+}
+
+std::shared_ptr<MaskModule> VitImpl::mask(std::int64_t layer) const {
+  return blocks_->ptr<TransformerBlockImpl>(static_cast<std::size_t>(layer))->attention()->mask();
+}
+
+std::int64_t VitImpl::num_parameters() const {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : parameters()) count += tensor.numel();
+  return count;
+}
+
+}  // namespace topomask

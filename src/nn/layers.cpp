@@ -1,0 +1,100 @@
+#include <cmath>
+
+#include "core/check.h"
+#include "topomask/mask_combinators.h"
+#include "topomask/masks.h"
+#include "topomask/nn.h"
+
+namespace topomask {
+
+namespace {
+
+// phi(x) = ReLU(x d^-1/4) + epsilon. A common factor of all features cancels in the normalised average, so
+// epsilon takes the factor and q and k stay as they are.
+constexpr double kFeatureEpsilon = 1e-3;
+double feature_epsilon(std::int64_t channels) {
+  return kFeatureEpsilon * std::pow(static_cast<double>(channels), 0.25);
+}
+
+// Two products and no N x N matrix: phi(Q) (phi(K)^T V) over phi(Q) (phi(K)^T 1).
+at::Tensor linear_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const double epsilon = feature_epsilon(q.size(-1));
+  const at::Tensor query = q.relu() + epsilon, key = k.relu() + epsilon;
+  const at::Tensor sums = at::matmul(key.transpose(-2, -1), v);          // [B, H, d, d_v]
+  const at::Tensor total = key.sum(-2).unsqueeze(-1).to(query.dtype());  // [B, H, d, 1]
+  return at::matmul(query, sums) / at::matmul(query, total);
+}
+
+}  // namespace
+
+SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
+                                     std::shared_ptr<MaskModule> mask, std::int64_t num_global)
+    : heads_(heads), num_global_(num_global), variant_(variant) {
+  check(heads >= 1 && embedding % heads == 0,
+        "SelfAttention: the embedding must be a multiple of the heads, got {} and {}", embedding, heads);
+  qkv_ = register_module("qkv", torch::nn::Linear(embedding, 3 * embedding));
+  projection_ = register_module("projection", torch::nn::Linear(embedding, embedding));
+  if (mask) mask_ = register_module("mask", std::move(mask));
+}
+
+at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+  if (variant_ == AttentionVariant::softmax) return at::scaled_dot_product_attention(q, k, v);
+  if (mask_ == nullptr) return linear_attention(q, k, v);
+  // Masks are sums of many terms and stay in float32; the engines know bfloat16 operands by themselves.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  MaskPtr mask = mask_->mask();
+  if (num_global_ > 0) mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
+  AttentionOptions options;
+  if (variant_ == AttentionVariant::softmax_grf) options.kind = AttentionKind::softmax;
+  options.feature_map.epsilon = feature_epsilon(q.size(-1));
+  return attention(q, k, v, mask, options);
+}
+
+at::Tensor SelfAttentionImpl::forward(const at::Tensor& x) {
+  const std::int64_t batch = x.size(0), tokens = x.size(1), embedding = x.size(2);
+  const std::vector<at::Tensor> qkv =
+      qkv_(x).view({batch, tokens, 3, heads_, embedding / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const at::Tensor mixed = attend(qkv[0], qkv[1], qkv[2]);  // [B, H, N, d]
+  return projection_(mixed.transpose(1, 2).reshape({batch, tokens, embedding}));
+}
+
+MlpImpl::MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout) : dropout_(dropout) {
+  fc1_ = register_module("fc1", torch::nn::Linear(embedding, hidden));
+  fc2_ = register_module("fc2", torch::nn::Linear(hidden, embedding));
+}
+
+at::Tensor MlpImpl::forward(const at::Tensor& x) {
+  return fc2_(at::dropout(at::gelu(fc1_(x)), dropout_, is_training()));
+}
+
+TransformerBlockImpl::TransformerBlockImpl(std::int64_t embedding, std::int64_t hidden, double dropout,
+                                           SelfAttention attention)
+    : dropout_(dropout) {
+  const torch::nn::LayerNormOptions norm({embedding});
+  norm1_ = register_module("norm1", torch::nn::LayerNorm(norm));
+  attention_ = register_module("attention", std::move(attention));
+  norm2_ = register_module("norm2", torch::nn::LayerNorm(norm));
+  mlp_ = register_module("mlp", Mlp(embedding, hidden, dropout));
+}
+
+at::Tensor TransformerBlockImpl::forward(const at::Tensor& x) {
+  const at::Tensor middle = x + at::dropout(attention_(norm1_(x)), dropout_, is_training());
+  return middle + at::dropout(mlp_(norm2_(middle)), dropout_, is_training());
+}
+
+PatchEmbeddingImpl::PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding)
+    : patch_(patch) {
+  projection_ = register_module("projection", torch::nn::Linear(channels * patch * patch, embedding));
+}
+
+at::Tensor PatchEmbeddingImpl::forward(const at::Tensor& images) {
+  const std::int64_t batch = images.size(0), channels = images.size(1);
+  const std::int64_t rows = images.size(2) / patch_, columns = images.size(3) / patch_;
+  // A convolution with stride `patch` is a product with cut-up images.
+  const at::Tensor patches = images.view({batch, channels, rows, patch_, columns, patch_})
+                                 .permute({0, 2, 4, 1, 3, 5})
+                                 .reshape({batch, rows * columns, channels * patch_ * patch_});
+  return projection_(patches);
+}
+
+}  // namespace topomask

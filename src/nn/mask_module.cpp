@@ -1,0 +1,215 @@
+#include <cmath>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "topomask/absolute_mask.h"
+#include "topomask/graph_builders.h"
+#include "topomask/grf_mask.h"
+#include "topomask/masks.h"
+#include "topomask/nn.h"
+
+namespace topomask {
+
+namespace {
+
+constexpr double kModulationDecay = 0.01;                   // f_k = e^(-0.01 k) at the start
+constexpr std::int64_t kTermBytes = std::int64_t{1} << 28;  // that one layer may keep as dense terms
+
+// [heads, max_hops + 1]
+at::Tensor initial_modulation(std::int64_t heads, int max_hops) {
+  return at::arange(max_hops + 1, at::kFloat).mul(-kModulationDecay).exp().repeat({heads, 1});
+}
+
+// The walks of a few nodes as dense matrices: T_k holds the loads that hop k leaves, Phi = sum_k f_k T_k. Two
+// batched products give the mask of all heads, on any device, where a sparse form would take many small
+// steps. [1 or heads, max_hops + 1, N, N] float32
+at::Tensor dense_terms(const WalkFeatures& features) {
+  std::vector<at::Tensor> terms;
+  for (int hop = 0; hop <= features.max_hops; ++hop) {
+    at::Tensor only = at::zeros({features.max_hops + 1}, at::kFloat);
+    only[hop] = 1;
+    terms.push_back(features.to_dense(only));
+  }
+  return at::stack(terms).unsqueeze(0);
+}
+
+// |sum_k f_k T_k|, or |Phi Phi^T| of it, for patches that are few enough to write the mask out.
+class DenseSeriesModule final : public MaskModule {
+ public:
+  DenseSeriesModule(at::Tensor terms, std::int64_t heads, bool squared) : squared_(squared) {
+    terms_ = register_buffer("terms", std::move(terms));
+    modulation_ =
+        register_parameter("modulation", initial_modulation(heads, static_cast<int>(terms_.size(1)) - 1));
+  }
+
+  MaskPtr mask() const override {
+    const std::int64_t heads = modulation_.size(0), sets = terms_.size(0), count = terms_.size(1),
+                       nodes = terms_.size(2);
+    const at::Tensor flat = terms_.view({sets, count, nodes * nodes});
+    const at::Tensor sum =
+        sets == 1 ? at::matmul(modulation_, flat[0]) : at::bmm(modulation_.unsqueeze(1), flat);
+    at::Tensor matrix = sum.view({heads, nodes, nodes});
+    if (squared_) matrix = at::bmm(matrix, matrix.transpose(1, 2));
+    return std::make_shared<DenseMask>(matrix.abs());
+  }
+
+ private:
+  bool squared_;
+  at::Tensor terms_, modulation_;
+};
+
+// The same for graphs whose masks are better left sparse.
+class SparseSeriesModule final : public MaskModule {
+ public:
+  explicit SparseSeriesModule(std::shared_ptr<GrfMask> walks) : walks_(std::move(walks)) {
+    modulation_ = register_parameter("modulation", walks_->modulation().clone());
+  }
+
+  MaskPtr mask() const override {
+    return std::make_shared<AbsoluteMask>(std::make_shared<GrfMask>(walks_->with_modulation(modulation_)));
+  }
+
+ private:
+  std::shared_ptr<GrfMask> walks_;
+  at::Tensor modulation_;
+};
+
+class ToeplitzModule final : public MaskModule {
+ public:
+  ToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : grid_(grid) {
+    const std::int64_t rows = 2 * grid[0] - 1, columns = 2 * grid[1] - 1, nodes = grid[0] * grid[1];
+    offsets_ = register_parameter("offsets", at::ones({heads, rows * columns}));
+    if (nodes > kDenseNodes) return;
+    const at::Tensor node = at::arange(nodes), row = node.floor_divide(grid[1]),
+                     column = node.remainder(grid[1]);
+    const auto offset = [](const at::Tensor& coordinate, std::int64_t size) {
+      return coordinate.unsqueeze(0) - coordinate.unsqueeze(1) + size - 1;
+    };
+    index_ = register_buffer("index", (offset(row, grid[0]) * columns + offset(column, grid[1])).view({-1}));
+  }
+
+  MaskPtr mask() const override {
+    const std::int64_t nodes = grid_[0] * grid_[1];
+    // Gathering costs less than the transforms of a fast product. (Module::to converts buffers of whole
+    // numbers as well, hence the kLong.)
+    if (index_.defined())
+      return std::make_shared<DenseMask>(
+          offsets_.abs().index_select(1, index_.to(at::kLong)).view({offsets_.size(0), nodes, nodes}));
+    return std::make_shared<ToeplitzMask>(std::vector<std::int64_t>(grid_.begin(), grid_.end()), offsets_,
+                                          OffsetTransform::absolute);
+  }
+
+ private:
+  static constexpr std::int64_t kDenseNodes = 1024;
+  std::array<std::int64_t, 2> grid_;
+  at::Tensor offsets_, index_;
+};
+
+class LearnedFeaturesModule final : public MaskModule {
+ public:
+  LearnedFeaturesModule(std::int64_t nodes, const MaskSite& site, std::uint64_t seed) {
+    features_ = register_parameter("features", at::empty({site.heads, nodes, nodes}));
+    // Independent columns, or all of them would learn the same; their products are 1 on average.
+    const double scale = 1 / std::sqrt(static_cast<double>(nodes));
+    fill_normal(features_, scale, scale, derive_seed(seed, static_cast<std::uint64_t>(site.layer)),
+                "features");
+  }
+
+  MaskPtr mask() const override {
+    return std::make_shared<DenseMask>(at::bmm(features_, features_.transpose(1, 2)).abs());
+  }
+
+ private:
+  at::Tensor features_;
+};
+
+class NeighbourModule final : public MaskModule {
+ public:
+  NeighbourModule(const Graph& graph, int hops) {
+    matrix_ = register_buffer("matrix", NeighbourMask(graph, hops).dense(at::kFloat));
+  }
+  MaskPtr mask() const override { return std::make_shared<DenseMask>(matrix_); }
+
+ private:
+  at::Tensor matrix_;
+};
+
+FeatureOptions feature_options(AttentionVariant variant, const MaskOptions& options, const MaskSite& site) {
+  FeatureOptions features;
+  features.walks.num_walks = options.num_walks;
+  features.walks.p_halt = options.p_halt;
+  features.walks.max_hops = options.max_hops;
+  features.walks.coupling = options.coupling;
+  // One ensemble for each layer and, through GrfMask::per_head, for each head.
+  features.walks.seed =
+      options.share_walks ? options.seed : derive_seed(options.seed, static_cast<std::uint64_t>(site.layer));
+  features.importance_weights = variant != AttentionVariant::ad_hoc;
+  if (variant == AttentionVariant::grf_asymmetric) features.ensembles = Ensembles::asymmetric;
+  return features;
+}
+
+std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const MaskOptions& options,
+                                             const MaskSite& site, const Graph& graph) {
+  const FeatureOptions features = feature_options(variant, options, site);
+  const at::Tensor modulation = initial_modulation(site.heads, options.max_hops);
+  const auto walks = options.share_walks ? std::make_shared<GrfMask>(graph, features, modulation)
+                                         : GrfMask::per_head(graph, features, modulation);
+  const std::int64_t sets = options.share_walks ? 1 : site.heads, nodes = graph.num_nodes();
+  const std::int64_t bytes = sets * (options.max_hops + 1) * nodes * nodes * 4;
+  AttentionOptions attention;
+  if (variant == AttentionVariant::softmax_grf) attention.kind = AttentionKind::softmax;
+  const AttentionShape shape = {
+      .heads = site.heads, .num_nodes = nodes, .d = site.head_channels, .d_v = site.head_channels};
+  const bool dense =
+      bytes <= kTermBytes && plan_attention(AbsoluteMask(walks), shape, attention).engine == Engine::dense;
+  if (!dense) return std::make_shared<SparseSeriesModule>(walks);
+  std::vector<at::Tensor> terms;
+  for (std::int64_t set = 0; set < sets; ++set) terms.push_back(dense_terms(walks->features(set).query));
+  return std::make_shared<DenseSeriesModule>(at::cat(terms), site.heads,
+                                             variant != AttentionVariant::grf_asymmetric);
+}
+
+// T_k = W^k for every head.
+std::shared_ptr<MaskModule> make_power_series_module(const MaskOptions& options, const MaskSite& site,
+                                                     const Graph& graph) {
+  std::vector<at::Tensor> powers;
+  for (int k = 0; k <= options.max_hops; ++k) {
+    std::vector<double> only(static_cast<std::size_t>(k) + 1, 0.0);
+    only.back() = 1;
+    powers.push_back(dense_power_series(graph, only).to(at::kFloat));
+  }
+  return std::make_shared<DenseSeriesModule>(at::stack(powers).unsqueeze(0), site.heads, true);
+}
+
+}  // namespace
+
+Graph patch_graph(std::array<std::int64_t, 2> grid) {
+  return normalise(grid_graph({grid[0], grid[1]}), Normalisation::symmetric);
+}
+
+std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
+                                             const MaskSite& site) {
+  check(options.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", options.max_hops);
+  const std::int64_t nodes = site.grid[0] * site.grid[1];
+  switch (variant) {
+    case AttentionVariant::softmax:
+    case AttentionVariant::linear:
+      return nullptr;
+    case AttentionVariant::toeplitz:
+      return std::make_shared<ToeplitzModule>(site.grid, site.heads);
+    case AttentionVariant::power_series:
+      return make_power_series_module(options, site, patch_graph(site.grid));
+    case AttentionVariant::softmax_grf:
+    case AttentionVariant::grf:
+    case AttentionVariant::grf_asymmetric:
+    case AttentionVariant::ad_hoc:
+      return make_walk_module(variant, options, site, patch_graph(site.grid));
+    case AttentionVariant::learned_features:
+      return std::make_shared<LearnedFeaturesModule>(nodes, site, options.seed);
+    case AttentionVariant::neighbours:
+      return std::make_shared<NeighbourModule>(patch_graph(site.grid), options.neighbour_hops);
+  }
+  fail("unknown variant of attention {}", static_cast<int>(variant));
+}
+
+}  // namespace topomask

@@ -1,0 +1,178 @@
+#include "core/check.h"
+#include "topomask/image_training.h"
+#include "topomask/kernels.h"
+#include "topomask/models.h"
+
+namespace topomask {
+
+VitOptions fit_to_data(VitOptions options, const ImageData& data) {
+  options.channels = data.channels;
+  options.height = data.height;
+  options.width = data.width;
+  options.num_classes = data.num_classes();
+  return options;
+}
+
+namespace {
+
+LoaderOptions loader_options(const ImageTaskOptions& options, LoaderMode mode) {
+  LoaderOptions loader;
+  loader.mode = mode;
+  loader.batch_size = options.batch_size;
+  loader.seed = options.seed;
+  loader.device = options.device;
+  loader.workers = options.workers;
+  loader.skip_bad = options.skip_bad;
+  return loader;
+}
+
+// Targets are distributions: smoothed or mixed labels.
+at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  return -(targets * at::log_softmax(logits.to(at::kFloat), -1)).sum(-1).mean();
+}
+
+// |sum_k alpha_k W^k| for every head, what walks without end would give.
+at::Tensor exact_masks(const at::Tensor& modulation, bool asymmetric, const Graph& graph) {
+  const at::Tensor f = modulation.to(at::kDouble).contiguous();
+  std::vector<at::Tensor> heads;
+  for (std::int64_t head = 0; head < f.size(0); ++head) {
+    const double* row = f.const_data_ptr<double>() + head * f.size(1);
+    const std::vector<double> terms(row, row + f.size(1));
+    heads.push_back(
+        dense_power_series(graph, asymmetric ? terms : convolve(terms, terms)).abs().to(at::kFloat));
+  }
+  return at::stack(heads);
+}
+
+}  // namespace
+
+struct ImageClassification::Implementation {
+  Implementation(const ImageData& given, const ImageTaskOptions& given_options)
+      : options(given_options),
+        validation(given.validation),
+        model(options.model),
+        augmenter(given, options.augment, options.seed, options.device),
+        training_batches(given.train, loader_options(options, LoaderMode::training)),
+        validation_batches(given.validation, loader_options(options, LoaderMode::evaluation)) {
+    model->to(options.device);
+  }
+
+  ImageTaskOptions options;
+  ImageSet validation;  // tensors are shared, not copied
+  Vit model;
+  Augmenter augmenter;
+  BatchLoader training_batches, validation_batches;
+};
+
+ImageClassification::ImageClassification(const ImageData& data, const ImageTaskOptions& options) {
+  check(options.batch_size >= 1, "training: batch must be 1 or more, got {}", options.batch_size);
+  const VitOptions& model = options.model;
+  check(model.channels == data.channels && model.height == data.height && model.width == data.width &&
+            model.num_classes == data.num_classes(),
+        "the model is for {} classes of {}x{}x{} images, the data are {} classes of {}x{}x{}",
+        model.num_classes, model.channels, model.height, model.width, data.num_classes(), data.channels,
+        data.height, data.width);
+  check_vit_options(model);
+  implementation_ = std::make_unique<Implementation>(data, options);
+}
+
+ImageClassification::~ImageClassification() = default;
+
+std::vector<NamedParameter> ImageClassification::parameters() {
+  std::vector<NamedParameter> result;
+  for (const auto& item : implementation_->model->named_parameters())
+    result.push_back({item.key(), item.value(), parameter_kind(item.key(), item.value())});
+  return result;
+}
+
+std::int64_t ImageClassification::batches_per_epoch() const {
+  return implementation_->training_batches.batches_per_epoch();
+}
+
+std::int64_t ImageClassification::batch_size() const {
+  return implementation_->options.batch_size;
+}
+
+void ImageClassification::start_epoch(std::int64_t epoch, std::int64_t batch) {
+  implementation_->training_batches.start_epoch(epoch, batch);
+}
+
+Task::Loss ImageClassification::loss() {
+  Implementation& self = *implementation_;
+  const std::optional<Batch> batch = self.training_batches.next();
+  check(batch.has_value(), "training: the epoch has no batch left");
+  const AugmentedBatch input = self.augmenter.augment(*batch);
+  const at::Tensor logits = self.model->forward(input.images);
+  const at::Tensor hits = logits.detach().argmax(-1) == input.targets.argmax(-1);
+  return {soft_cross_entropy(logits, input.targets), hits.to(at::kFloat).mean()};
+}
+
+at::Tensor ImageClassification::logits(const at::Tensor& images) {
+  return implementation_->model->forward(implementation_->augmenter.normalise(images));
+}
+
+Evaluation ImageClassification::evaluate() {
+  Implementation& self = *implementation_;
+  const at::TensorOptions sums = at::TensorOptions().dtype(at::kDouble).device(self.options.device);
+  at::Tensor loss = at::zeros({}, sums), hits = at::zeros({}, sums);
+  Evaluation result;
+  self.validation_batches.start_epoch(0);
+  while (const std::optional<Batch> batch = self.validation_batches.next()) {
+    const at::Tensor scores = logits(batch->images).to(at::kFloat);
+    loss.sub_(at::log_softmax(scores, -1).gather(1, batch->labels.unsqueeze(1)).sum());
+    hits.add_((scores.argmax(-1) == batch->labels).sum());
+    result.count += batch->labels.size(0);
+  }
+  check(result.count > 0, "evaluation: the validation set is empty");
+  result.loss = loss.item<double>() / static_cast<double>(result.count);
+  result.accuracy = hits.item<double>() / static_cast<double>(result.count);
+  return result;
+}
+
+void ImageClassification::set_training(bool training) {
+  implementation_->model->train(training);
+}
+
+std::int64_t ImageClassification::num_parameters() const {
+  return implementation_->model->num_parameters();
+}
+
+std::int64_t ImageClassification::skipped_images() const {
+  return implementation_->training_batches.skipped() + implementation_->validation_batches.skipped();
+}
+
+std::vector<MaskSnapshot> ImageClassification::masks() const {
+  const at::NoGradGuard no_grad;
+  const VitOptions& options = implementation_->options.model;
+  const Graph graph = patch_graph({options.grid_height(), options.grid_width()});
+  std::vector<MaskSnapshot> result;
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
+    const std::shared_ptr<MaskModule> module = implementation_->model->mask(layer);
+    if (module == nullptr) continue;
+    MaskSnapshot snapshot;
+    snapshot.layer = layer;
+    snapshot.used = module->mask()->dense(at::kFloat).to(at::kCPU);
+    if (const at::Tensor* f = module->named_parameters(false).find("modulation")) {
+      snapshot.modulation = f->detach().to(at::kCPU, at::kFloat);
+      snapshot.exact =
+          exact_masks(snapshot.modulation, options.attention == AttentionVariant::grf_asymmetric, graph);
+    }
+    result.push_back(std::move(snapshot));
+  }
+  return result;
+}
+
+Predictions ImageClassification::predict_examples(std::int64_t count) {
+  const at::NoGradGuard no_grad;
+  Implementation& self = *implementation_;
+  set_training(false);
+  LoaderOptions loader = loader_options(self.options, LoaderMode::evaluation);
+  loader.batch_size = std::min(count, self.validation.size());
+  BatchLoader batches(self.validation, loader);
+  const std::optional<Batch> batch = batches.next();
+  check(batch.has_value(), "predictions: the validation set is empty");
+  return {batch->indices, batch->images.to(at::kCPU), batch->labels.to(at::kCPU),
+          at::softmax(logits(batch->images).to(at::kFloat), -1).to(at::kCPU)};
+}
+
+}  // namespace topomask

@@ -1,0 +1,26 @@
+// metrics.jsonl: one JSON object a line, each with the step it belongs to.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace topomask {
+
+class MetricsFile {
+ public:
+  explicit MetricsFile(std::string path) : path_(std::move(path)) {}
+
+  void clear() const;
+  // Drops what came after `step`: a resumed run goes through those steps again.
+  void keep_until(std::int64_t step) const;
+  void append(const nlohmann::ordered_json& line) const;
+
+ private:
+  std::string path_;
+};
+
+// Replaces a small text file whole: it is never seen half written.
+void write_text_atomically(const std::string& path, const std::string& text);
+
+}  // namespace topomask

@@ -1,0 +1,59 @@
+#include "train/run_state.h"
+
+#include "core/check.h"
+
+namespace topomask {
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json_value(const StepSums& sums) {
+  return {{"loss", sums.loss}, {"accuracy", sums.accuracy}, {"steps", sums.steps}};
+}
+
+StepSums sums_from(const Json& json) {
+  return {json.at("loss"), json.at("accuracy"), json.at("steps")};
+}
+
+Json to_json_value(const Evaluation& evaluation) {
+  return {{"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
+}
+
+Evaluation evaluation_from(const Json& json) {
+  return {json.at("loss"), json.at("accuracy"), json.at("count")};
+}
+
+}  // namespace
+
+std::string RunState::to_json() const {
+  const Json json = {{"step", step},
+                     {"steps", steps},
+                     {"epoch_sums", to_json_value(epoch)},
+                     {"interval_sums", to_json_value(interval)},
+                     {"last", to_json_value(last)},
+                     {"best", to_json_value(best)},
+                     {"best_epoch", best_epoch},
+                     {"seconds", seconds}};
+  return json.dump();
+}
+
+RunState RunState::from_json(const std::string& text, const std::string& path) {
+  try {
+    const Json json = Json::parse(text);
+    RunState state;
+    state.step = json.at("step");
+    state.steps = json.at("steps");
+    state.epoch = sums_from(json.at("epoch_sums"));
+    state.interval = sums_from(json.at("interval_sums"));
+    state.last = evaluation_from(json.at("last"));
+    state.best = evaluation_from(json.at("best"));
+    state.best_epoch = json.at("best_epoch");
+    state.seconds = json.at("seconds");
+    return state;
+  } catch (const Json::exception& error) {
+    fail("{}: is no checkpoint to go on from ({})", path, error.what());
+  }
+}
+
+}  // namespace topomask

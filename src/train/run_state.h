@@ -1,0 +1,34 @@
+// Where a run stands, apart from its tensors: what a checkpoint's metadata says.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "topomask/train.h"
+
+namespace topomask {
+
+// Sums over steps, for means.
+struct StepSums {
+  double loss = 0, accuracy = 0;
+  std::int64_t steps = 0;
+
+  double mean_loss() const { return steps == 0 ? 0 : loss / static_cast<double>(steps); }
+  double mean_accuracy() const { return steps == 0 ? 0 : accuracy / static_cast<double>(steps); }
+};
+
+struct RunState {
+  std::int64_t step = 0;     // done
+  std::int64_t steps = 0;    // of the schedule
+  StepSums epoch, interval;  // since the epoch began, since the last line of metrics
+  Evaluation last, best;
+  std::int64_t best_epoch = 0;  // 0: none evaluated yet
+  double seconds = 0;
+
+  // Numbers come back as they were, to the last bit.
+  std::string to_json() const;
+  static RunState from_json(const std::string& text, const std::string& path);
+};
+
+}  // namespace topomask

@@ -1,0 +1,328 @@
+#include <torch/types.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "topomask/safetensors.h"
+#include "topomask/train.h"
+#include "train/adam.h"
+#include "train/autocast.h"
+#include "train/averaged_weights.h"
+#include "train/metrics.h"
+#include "train/run_state.h"
+
+namespace topomask {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+bool uses_autocast(const TrainOptions& options) {
+  return options.bf16 && options.device.is_cuda();
+}
+
+}  // namespace
+
+Evaluation evaluate(Task& task, const TrainOptions& options) {
+  const AutocastScope scope(uses_autocast(options));
+  const at::NoGradGuard no_grad;
+  task.set_training(false);
+  return task.evaluate();
+}
+
+struct Trainer::Implementation {
+  Implementation(Task& given, const TrainOptions& given_options, std::string given_folder,
+                 std::map<std::string, std::string> given_description)
+      : task(given),
+        options(given_options),
+        folder(std::move(given_folder)),
+        description(std::move(given_description)),
+        parameters(task.parameters()),
+        optimizer(parameters, options),
+        averages(parameters, options.ema),
+        metrics(path(kMetricsFile)),
+        pending(at::zeros({4}, at::TensorOptions().dtype(at::kDouble).device(options.device))) {
+    check_train_options(options);
+    steps_per_epoch = task.batches_per_epoch() / options.accumulate;
+    check(
+        steps_per_epoch >= 1,
+        "training: an epoch has {} batches of {}, which is less than one step of {} batches; make the batch "
+        "smaller",
+        task.batches_per_epoch(), task.batch_size(), options.accumulate);
+    state.steps = options.epochs * steps_per_epoch;
+    warmup_steps = std::llround(options.warmup_epochs * static_cast<double>(steps_per_epoch));
+  }
+
+  std::string path(const char* name) const { return (std::filesystem::path(folder) / name).string(); }
+  std::int64_t epochs_done() const { return state.step / steps_per_epoch; }
+
+  double schedule() const {
+    return schedule_factor(state.step, state.steps, warmup_steps,
+                           options.final_learning_rate / options.learning_rate);
+  }
+
+  bool resume();
+  TrainResult run(const TrainCallbacks& callbacks);
+  void train_step();
+  void read_pending();
+  void log_step();
+  void end_epoch(const TrainCallbacks& callbacks);
+  void report_progress(const TrainCallbacks& callbacks);
+  void save();
+  void save_best();
+  TrainResult result(TrainOutcome outcome) const;
+
+  Task& task;
+  TrainOptions options;
+  std::string folder;
+  std::map<std::string, std::string> description;
+  std::vector<NamedParameter> parameters;
+  Adam optimizer;
+  AveragedWeights averages;
+  MetricsFile metrics;
+  RunState state;
+  std::int64_t steps_per_epoch = 0, warmup_steps = 0;
+
+  // Loss, accuracy, gradient norm and number of steps that went wrong, summed on the device: reading them
+  // makes a GPU wait, so it is done now and then.
+  at::Tensor pending;
+  std::int64_t pending_steps = 0;
+  double gradient_norm = 0, recent_loss = 0;
+
+  std::map<std::string, at::Tensor> best_weights;  // not yet written
+  Clock::time_point session_start, saved_at, epoch_start;
+  double seconds_before = 0;  // of earlier sessions
+  std::int64_t session_first_step = 0, epoch_first_step = 0;
+  std::int64_t saved_step = -1;
+};
+
+bool Trainer::Implementation::resume() {
+  const std::string file_path = path(kLastCheckpoint);
+  if (!std::filesystem::exists(file_path)) return false;
+  const SafetensorsFile file = read_safetensors(file_path);
+  const auto found = file.metadata.find("state");
+  check(found != file.metadata.end(), "{}: is no checkpoint to go on from (it has no state)", file_path);
+  const RunState loaded = RunState::from_json(found->second, file_path);
+  check(loaded.steps == state.steps,
+        "{}: the run has a schedule of {} steps, these options and data make {}; a run can only be resumed "
+        "with "
+        "its own",
+        file_path, loaded.steps, state.steps);
+  load_parameters(file, file_path, "", parameters);
+  optimizer.load(file, file_path, loaded.step);
+  averages.load(file, file_path);
+  state = loaded;
+  saved_step = state.step;
+  metrics.keep_until(state.step);
+  return true;
+}
+
+void Trainer::Implementation::train_step() {
+  // What is random in the model (dropout) depends on the step alone.
+  at::manual_seed(derive_seed(options.seed, static_cast<std::uint64_t>(state.step)));
+  const double share = 1 / static_cast<double>(options.accumulate);
+  at::Tensor loss_sum = at::zeros({}, pending.options()), accuracy_sum = at::zeros({}, pending.options());
+  for (std::int64_t part = 0; part < options.accumulate; ++part) {
+    Task::Loss out;
+    {
+      const AutocastScope scope(uses_autocast(options));
+      out = task.loss();
+    }
+    (options.accumulate == 1 ? out.loss : out.loss * share).backward();
+    loss_sum.add_(out.loss.detach(), share);
+    if (out.accuracy.defined()) accuracy_sum.add_(out.accuracy, share);
+  }
+  const at::Tensor norm = optimizer.clip_gradients();
+  optimizer.step(schedule());
+  optimizer.clear_gradients();
+  averages.update(state.step);
+  const at::Tensor wrong = (loss_sum.isfinite() & norm.isfinite()).logical_not().to(at::kDouble);
+  pending.add_(at::stack({loss_sum, accuracy_sum, norm.to(at::kDouble), wrong}));
+  ++pending_steps;
+  ++state.step;
+}
+
+void Trainer::Implementation::read_pending() {
+  if (pending_steps == 0) return;
+  const at::Tensor sums = pending.to(at::kCPU);
+  const double* values = sums.const_data_ptr<double>();
+  check(values[3] == 0,
+        "training: the loss or its gradient is not a number {} step {} of {}; {}. A smaller learning-rate "
+        "than {} or "
+        "a longer warm-up may help",
+        pending_steps == 1 ? "at" : "at or shortly before", state.step, state.steps,
+        saved_step >= 0 ? fmt::format("{} of step {} is kept", path(kLastCheckpoint), saved_step)
+                        : std::string("there is no checkpoint yet"),
+        options.learning_rate);
+  for (StepSums* target : {&state.epoch, &state.interval}) {
+    target->loss += values[0];
+    target->accuracy += values[1];
+    target->steps += pending_steps;
+  }
+  gradient_norm = values[2] / static_cast<double>(pending_steps);
+  recent_loss = values[0] / static_cast<double>(pending_steps);
+  pending.zero_();
+  pending_steps = 0;
+}
+
+void Trainer::Implementation::log_step() {
+  metrics.append({{"kind", "step"},
+                  {"step", state.step},
+                  {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)},
+                  {"train_loss", state.interval.mean_loss()},
+                  {"train_accuracy", state.interval.mean_accuracy()},
+                  {"gradient_norm", gradient_norm},
+                  {"learning_rate", options.learning_rate * schedule()}});
+  state.interval = {};
+}
+
+void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
+  const std::int64_t epoch = epochs_done();
+  const double train_seconds = seconds_since(epoch_start);
+  const std::int64_t samples = (state.step - epoch_first_step) * options.accumulate * task.batch_size();
+  const bool evaluates = epoch % options.evaluate_every == 0 || state.step == state.steps;
+  const auto evaluation_start = Clock::now();
+  if (evaluates) {
+    const AveragedWeights::Scope averaged(averages);
+    state.last = evaluate(task, options);
+    task.set_training(true);
+    if (state.best_epoch == 0 || state.last.accuracy > state.best.accuracy) {
+      state.best = state.last;
+      state.best_epoch = epoch;
+      for (const NamedParameter& parameter : parameters)
+        best_weights[parameter.name] = parameter.tensor.detach().clone();
+    }
+  }
+  Json line = {{"kind", "epoch"},
+               {"step", state.step},
+               {"epoch", epoch},
+               {"train_loss", state.epoch.mean_loss()},
+               {"train_accuracy", state.epoch.mean_accuracy()},
+               {"learning_rate", options.learning_rate * schedule()}};
+  if (evaluates) {
+    line["loss"] = state.last.loss;
+    line["accuracy"] = state.last.accuracy;
+    line["evaluation_seconds"] = seconds_since(evaluation_start);
+  }
+  const double rate = static_cast<double>(samples) / std::max(train_seconds, 1e-9);
+  line["train_seconds"] = train_seconds;
+  line["samples_per_second"] = rate;
+  line["seconds"] = seconds_before + seconds_since(session_start);
+  metrics.append(line);
+  if (callbacks.epoch_done) {
+    std::string text = fmt::format("epoch {:>3}/{}  train loss {:.4f}  accuracy {:.4f}", epoch,
+                                   options.epochs, state.epoch.mean_loss(), state.epoch.mean_accuracy());
+    if (evaluates)
+      text +=
+          fmt::format("  |  validation loss {:.4f}  accuracy {:.4f}", state.last.loss, state.last.accuracy);
+    callbacks.epoch_done(text + fmt::format("  |  {:.0f} images/s", rate));
+  }
+  state.epoch = {};
+  epoch_start = Clock::now();
+  epoch_first_step = state.step;
+}
+
+void Trainer::Implementation::report_progress(const TrainCallbacks& callbacks) {
+  if (!callbacks.progress) return;
+  const double rate =
+      static_cast<double>((state.step - session_first_step) * options.accumulate * task.batch_size()) /
+      std::max(seconds_since(session_start), 1e-9);
+  callbacks.progress(
+      state.step, state.steps,
+      fmt::format("epoch {}/{}  loss {:.3f}  {:.0f} images/s", std::min(epochs_done() + 1, options.epochs),
+                  options.epochs, recent_loss, rate));
+}
+
+void Trainer::Implementation::save_best() {
+  if (best_weights.empty()) return;
+  SafetensorsFile file{best_weights, description};
+  file.metadata["epoch"] = std::to_string(state.best_epoch);
+  file.metadata["accuracy"] = fmt::format("{}", state.best.accuracy);
+  file.metadata["loss"] = fmt::format("{}", state.best.loss);
+  write_safetensors(path(kBestCheckpoint), file);
+  best_weights.clear();
+}
+
+// Only steps whose losses have been seen to be numbers are saved. The best weights go first: a run that dies
+// between the two files meets them again and writes the same.
+void Trainer::Implementation::save() {
+  read_pending();
+  save_best();
+  state.seconds = seconds_before + seconds_since(session_start);
+  SafetensorsFile file{{}, description};
+  for (const NamedParameter& parameter : parameters) file.tensors[parameter.name] = parameter.tensor.detach();
+  optimizer.save(file.tensors);
+  averages.save(file.tensors);
+  file.metadata["state"] = state.to_json();
+  write_safetensors(path(kLastCheckpoint), file);
+  saved_step = state.step;
+  saved_at = Clock::now();
+}
+
+TrainResult Trainer::Implementation::result(TrainOutcome outcome) const {
+  TrainResult result;
+  result.outcome = outcome;
+  result.step = state.step;
+  result.steps = state.steps;
+  result.epoch = epochs_done();
+  result.last = state.last;
+  result.best = state.best;
+  result.best_epoch = state.best_epoch;
+  result.seconds = state.seconds;
+  return result;
+}
+
+TrainResult Trainer::Implementation::run(const TrainCallbacks& callbacks) {
+  session_start = saved_at = epoch_start = Clock::now();
+  seconds_before = state.seconds;
+  session_first_step = epoch_first_step = state.step;
+  if (state.step == 0) metrics.clear();
+  task.set_training(true);
+  bool entering = true;
+  while (state.step < state.steps) {
+    const std::int64_t in_epoch = state.step % steps_per_epoch;
+    if (entering || in_epoch == 0) task.start_epoch(epochs_done(), in_epoch * options.accumulate);
+    entering = false;
+    train_step();
+    const bool log = state.step % options.log_every == 0;
+    const bool epoch_ends = state.step % steps_per_epoch == 0;
+    if (log || epoch_ends || options.device.is_cpu()) read_pending();
+    if (log) log_step();
+    if (epoch_ends) end_epoch(callbacks);
+    report_progress(callbacks);
+    if (callbacks.should_stop && state.step < state.steps && callbacks.should_stop()) {
+      save();
+      return result(TrainOutcome::stopped);
+    }
+    const bool due = (options.checkpoint_steps > 0 && state.step % options.checkpoint_steps == 0) ||
+                     seconds_since(saved_at) >= options.checkpoint_seconds;
+    if (due && state.step < state.steps) save();
+  }
+  if (saved_step != state.step) save();
+  return result(TrainOutcome::finished);
+}
+
+Trainer::Trainer(Task& task, const TrainOptions& options, std::string folder,
+                 std::map<std::string, std::string> description)
+    : implementation_(
+          std::make_unique<Implementation>(task, options, std::move(folder), std::move(description))) {}
+
+Trainer::~Trainer() = default;
+
+bool Trainer::resume() {
+  return implementation_->resume();
+}
+
+TrainResult Trainer::run(const TrainCallbacks& callbacks) {
+  return implementation_->run(callbacks);
+}
+
+}  // namespace topomask

@@ -1,0 +1,34 @@
+// The built program as a process of its own that a test may send signals to.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace topomask::testing {
+
+class RunningProgram {
+ public:
+  // Its output goes to /dev/null, its errors to the file `err_path`.
+  RunningProgram(const std::vector<std::string>& arguments, const std::string& err_path);
+  ~RunningProgram();  // kills it if it still runs
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  bool running();  // reaps it if it has ended
+  void send(int signal) const;
+  int wait();  // exit status, or 128 + the signal that ended it
+  // Until the condition holds or the program ends; false where it ended first.
+  bool wait_until(const std::function<bool()>& condition);
+  bool wait_for(std::chrono::milliseconds time);  // false where it ended first
+
+ private:
+  pid_t pid_;
+  int status_ = -1;
+  bool ended_ = false;
+};
+
+}  // namespace topomask::testing

@@ -1,0 +1,202 @@
+// train, eval and experiment as a user gives them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "run_program.h"
+#include "running_program.h"
+#include "topomask/safetensors.h"
+
+namespace topomask::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const std::vector<std::string> kTiny = {"--data",          "strokes:16,train=64,val=48",
+                                        "--layers",        "1",
+                                        "--embedding",     "16",
+                                        "--mlp",           "16",
+                                        "--batch",         "16",
+                                        "--warmup-epochs", "1"};
+
+std::vector<std::string> training(const std::string& out, const std::vector<std::string>& more = {}) {
+  return with(with({"train", "vit", "--out", out}, kTiny), more);
+}
+
+std::size_t count_lines(const std::string& path) {
+  const std::string text = read_whole_file(path);
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(Train, LeavesWhatAReportNeeds) {
+  const TemporaryDirectory folder;
+  const nlohmann::json result =
+      run_json(training(folder.path("run"), {"--epochs", "2", "--attention", "grf"}));
+  EXPECT_EQ(result["epochs"], 2);
+  EXPECT_EQ(result["steps"], 8);
+  EXPECT_EQ(result["validation_images"], 48);
+  ASSERT_EQ(result["modulation"].size(), 1u);         // layers
+  ASSERT_EQ(result["modulation"][0].size(), 2u);      // heads
+  EXPECT_EQ(result["modulation"][0][0].size(), 11u);  // hops
+  EXPECT_EQ(nlohmann::json::parse(read_whole_file(folder.path("run/result.json")))["accuracy"],
+            result["accuracy"]);
+  EXPECT_EQ(count_lines(folder.path("run/metrics.jsonl")), 2u);
+  const std::int64_t patches = result["grid"][0].get<std::int64_t>() * result["grid"][1].get<std::int64_t>();
+  const SafetensorsFile masks = read_safetensors(folder.path("run/masks.safetensors"));
+  EXPECT_EQ(masks.tensors.at("layer.0.used").sizes(), (std::vector<std::int64_t>{2, patches, patches}));
+  EXPECT_EQ(masks.tensors.at("layer.0.exact").sizes(), (std::vector<std::int64_t>{2, patches, patches}));
+  const SafetensorsFile examples = read_safetensors(folder.path("run/examples.safetensors"));
+  EXPECT_EQ(examples.tensors.at("images").size(0), examples.tensors.at("probabilities").size(0));
+}
+
+TEST(Train, EvalFindsTheAccuracyOfTraining) {
+  const TemporaryDirectory folder;
+  for (const char* ema : {"0", "0.8"}) {
+    const std::string out = folder.path(std::string("run") + ema);
+    const nlohmann::json result =
+        run_json(training(out, {"--epochs", "3", "--ema", ema, "--dropout", "0.1"}));
+    const nlohmann::json last = run_json({"eval", "--checkpoint", out + "/last.safetensors"});
+    EXPECT_EQ(last["accuracy"], result["accuracy"]);
+    EXPECT_EQ(last["loss"], result["loss"]);
+    EXPECT_EQ(last["images"], 48);
+    const nlohmann::json best = run_json({"eval", "--checkpoint", out + "/best.safetensors"});
+    EXPECT_EQ(best["accuracy"], result["best_accuracy"]);
+    const nlohmann::json other = run_json(
+        {"eval", "--checkpoint", out + "/best.safetensors", "--data", "strokes:16,train=64,val=10,seed=9"});
+    EXPECT_EQ(other["images"], 10);
+  }
+}
+
+TEST(Train, TakesSettingsFromAFileAndTheCommandLineWins) {
+  const TemporaryDirectory folder;
+  const std::string config = folder.write(
+      "recipe.toml",
+      "preset = 'tiny'\n[model]\nlayers = 1\nembedding = 16\nmlp = 16\nattention = \"toeplitz\"\n[data]\n"
+      "data = 'strokes:16,train=64,val=16'\nbatch = 16\n[training]\nepochs = 7\nlearning-rate = "
+      "1e-2\nwarmup-epochs = 0\n"
+      "[augmentation]\nflip = true\n");
+  run_json({"train", "vit", "--config", config, "--epochs", "1", "--out", folder.path("run")});
+  const std::string saved = read_whole_file(folder.path("run/config.toml"));
+  EXPECT_THAT(saved, HasSubstr("attention = 'toeplitz'"));
+  EXPECT_THAT(saved, HasSubstr("epochs = 1\n"));
+  EXPECT_THAT(saved, HasSubstr("learning-rate = 0.01\n"));
+  EXPECT_THAT(saved, HasSubstr("flip = true\n"));
+  EXPECT_THAT(saved, HasSubstr("heads = 2\n"));  // the preset's
+  // A saved configuration is one that can be given.
+  run_json({"train", "vit", "--config", folder.path("run/config.toml"), "--out", folder.path("again")});
+  EXPECT_EQ(read_whole_file(folder.path("again/config.toml")), saved);
+}
+
+TEST(Train, SaysWhatIsWrongWithASetting) {
+  const TemporaryDirectory folder;
+  const auto config = [&](const std::string& text) -> std::vector<std::string> {
+    return {"train", "vit", "--config", folder.write("bad.toml", text), "--out", folder.path("run")};
+  };
+  expect_rejected(config("[training]\nepoch = 3\n"), "line 2: unknown key 'epoch', did you mean 'epochs'?");
+  expect_rejected(config("[trainng]\nepochs = 3\n"), "unknown section [trainng], did you mean 'training'?");
+  expect_rejected(config("[model]\nepochs = 3\n"), "belongs into [training]");
+  expect_rejected(config("epochs = 'many'\n"), "expected a whole number, got 'many'");
+  expect_rejected(config("epochs = [1]\n"), "expected a string, a number");
+  expect_rejected(config("epochs = \n"), "bad.toml: line 1:");
+  expect_rejected({"train", "vit", "--config", folder.path("missing.toml")}, "missing.toml: cannot be read");
+  expect_rejected(training(folder.path("run"), {"--attention", "grff"}), "did you mean 'grf'?");
+  expect_rejected(training(folder.path("run"), {"--epochs", "two"}),
+                  "--epochs: expected a whole number, got 'two'");
+  expect_rejected(training(folder.path("run"), {"--epochs", "0"}), "epochs must be 1 or more");
+  expect_rejected(training(folder.path("run"), {"--patch", "5"}), "patch 5 does not divide images of 16x16");
+  expect_rejected(training(folder.path("run"), {"--heads", "3"}), "heads 3 do not divide the embedding 16");
+  expect_rejected(training(folder.path("run"), {"--preset", "huge"}), "preset");
+  expect_rejected(
+      {"train", "vit", "--data", "strokes:16,train=64,val=48", "--batch", "65", "--out", folder.path("run")},
+      "make the batch smaller");
+  expect_rejected({"train", "vit", "--data", "cifar10:" + folder.path("nowhere")}, "nowhere");
+  expect_rejected({"eval", "--checkpoint", folder.path("none.safetensors")}, "none.safetensors");
+  EXPECT_FALSE(fs::exists(folder.path("run/last.safetensors")));
+}
+
+TEST(Train, KeepsARunThatIsThere) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path("run");
+  expect_rejected({"train", "vit", "--resume", "--out", out}, "holds no run");
+  run_json(training(out, {"--epochs", "2"}));
+  expect_rejected(training(out, {"--epochs", "2"}), "holds a run already");
+  expect_rejected({"train", "vit", "--resume", "--out", out, "--epochs", "3"},
+                  "epochs is 2 there and 3 here");
+  // A finished run is only reported again.
+  EXPECT_EQ(run_json({"train", "vit", "--resume", "--out", out})["epochs"], 2);
+}
+
+TEST(Train, StopsAtALossThatIsNoNumber) {
+  const TemporaryDirectory folder;
+  expect_rejected(training(folder.path("run"), {"--epochs", "5", "--learning-rate", "1e30"}), "not a number");
+}
+
+TEST(Train, SavesAtCtrlCAndGoesOn) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> settings = {"--epochs", "60", "--quiet", "--threads", "1"};
+  ASSERT_EQ(run_program(training(folder.path("straight"), settings)).status, 0);
+  const std::string out = folder.path("run"), errors = folder.path("errors");
+  RunningProgram program(training(out, settings), errors);
+  ASSERT_TRUE(program.wait_until(
+      [&] { return fs::exists(out + "/metrics.jsonl") && fs::file_size(out + "/metrics.jsonl") > 0; }));
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_THAT(read_whole_file(errors), HasSubstr("topomask train vit --resume --out " + out));
+  EXPECT_FALSE(fs::exists(out + "/result.json"));
+  ASSERT_EQ(run_program({"train", "vit", "--resume", "--out", out, "--quiet", "--threads", "1"}).status, 0);
+  const SafetensorsFile a = read_safetensors(folder.path("straight/last.safetensors")),
+                        b = read_safetensors(out + "/last.safetensors");
+  for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
+}
+
+TEST(Train, SaysThatADiskIsFull) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this machine";
+  const TemporaryDirectory folder;
+  fs::create_directories(folder.path("run"));
+  fs::create_symlink("/dev/full", folder.path("run/metrics.jsonl"));
+  expect_rejected(training(folder.path("run"), {"--epochs", "1"}),
+                  "metrics.jsonl: cannot be written (No space left");
+}
+
+TEST(ImageTable, RunsWhatIsMissingAndMergesWhatIsThere) {
+  const TemporaryDirectory folder;
+  const auto table = [&](const std::vector<std::string>& more) {
+    return run_json(with(
+        with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "1"}, kTiny), more));
+  };
+  const nlohmann::json first = table({"--variants", "linear,grf", "--seeds", "0"});
+  ASSERT_EQ(first["variants"].size(), 2u);
+  EXPECT_TRUE(first["variants"][0]["accuracy_se"].is_null());
+  const auto written = fs::last_write_time(folder.path("table/grf/seed-0/result.json"));
+  const nlohmann::json all = table({"--variants", "grf,grf-walks-3,linear", "--seeds", "0-1"});
+  EXPECT_EQ(fs::last_write_time(folder.path("table/grf/seed-0/result.json")), written);
+  EXPECT_EQ(all["runs"].size(), 6u);
+  ASSERT_EQ(all["variants"].size(), 3u);
+  for (const auto& row : all["variants"]) {
+    EXPECT_EQ(row["seeds"], nlohmann::json({0, 1}));
+    double sum = 0;
+    for (const auto& run : all["runs"]) {
+      if (run["variant"] == row["variant"]) sum += run["accuracy"].get<double>();
+    }
+    EXPECT_DOUBLE_EQ(row["accuracy_mean"], sum / 2);
+    EXPECT_TRUE(row["accuracy_se"].is_number());
+  }
+  EXPECT_EQ(nlohmann::json::parse(read_whole_file(folder.path("table/results.json"))), all);
+  EXPECT_THAT(read_whole_file(folder.path("table/grf-walks-3/seed-1/config.toml")), HasSubstr("walks = 3\n"));
+  expect_rejected(with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "2"}, kTiny),
+                  "epochs is 1 there and 2 here");
+  expect_rejected({"experiment", "image-table", "--variants", "gfr"}, "did you mean 'grf'?");
+  expect_rejected({"experiment", "image-table", "--seeds", "x"}, "--seeds");
+}
+
+}  // namespace
+}  // namespace topomask::testing

@@ -1,0 +1,271 @@
+// Vision transformers: sizes counted by hand, gradients of every variant, and what masks are made of.
+#include "topomask/models.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/random.h"
+#include "masks/gradcheck.h"
+#include "topomask/grf_mask.h"
+#include "topomask/image_training.h"
+
+namespace topomask {
+namespace {
+
+using oracle::max_difference;
+using oracle::test_values;
+
+VitOptions small_images(VitOptions options) {
+  options.channels = 3;
+  options.height = options.width = 32;
+  options.num_classes = 10;
+  options.patch = 2;
+  return options;
+}
+
+// 6 x 6 gray images in 9 patches.
+VitOptions minute(AttentionVariant variant, Pooling pooling = Pooling::mean) {
+  VitOptions options;
+  options.channels = 1;
+  options.height = options.width = 6;
+  options.num_classes = 3;
+  options.patch = 2;
+  options.layers = 1;
+  options.embedding = 4;
+  options.heads = 2;
+  options.mlp = 5;
+  options.pooling = pooling;
+  options.attention = variant;
+  options.mask = {.num_walks = 6, .p_halt = 0.3, .max_hops = 3, .seed = 5};
+  options.seed = 7;
+  return options;
+}
+
+// The head starts at zero, and everything before it would have no gradient.
+void fill_all(Vit& model) {
+  const at::NoGradGuard no_grad;
+  int salt = 0;
+  for (const auto& item : model->named_parameters()) {
+    const bool mask = parameter_kind(item.key(), item.value()) == ParameterKind::mask;
+    const at::Tensor noise = test_values(item.value().sizes(), ++salt);
+    if (mask) {
+      item.value().detach().add_(noise, 0.3);
+    } else {
+      item.value().detach().copy_(noise.mul(0.7));
+    }
+  }
+}
+
+TEST(Vit, HasThePublishedNumberOfParameters) {
+  // ViT-B/16 at 224 x 224 with 1000 classes is known to have 86,567,656.
+  VitOptions options = vit_preset("b16");
+  options.height = options.width = 224;
+  options.num_classes = 1000;
+  options.attention = AttentionVariant::softmax;
+  EXPECT_EQ(Vit(options)->num_parameters(), 86567656);
+}
+
+TEST(Vit, HasTheNumberOfParametersCountedByHand) {
+  // patches 12 x 256 + 256, positions 256 x 256, six blocks of
+  //   norms 4 x 256, qkv 256 x 768 + 768, projection 256 x 256 + 256, MLP 2 x 256 x 1024 + 1024 + 256,
+  // norm 512, head 256 x 10 + 10
+  VitOptions options = small_images(vit_preset("small"));
+  options.patch = 2;
+  options.attention = AttentionVariant::linear;
+  EXPECT_EQ(Vit(options)->num_parameters(), 4810506);
+  // f: 11 numbers for each of 4 heads in 6 layers
+  options.attention = AttentionVariant::grf;
+  EXPECT_EQ(Vit(options)->num_parameters(), 4810506 + 6 * 4 * 11);
+  // 31 x 31 offsets
+  options.attention = AttentionVariant::toeplitz;
+  EXPECT_EQ(Vit(options)->num_parameters(), 4810506 + 6 * 4 * 961);
+
+  VitOptions tiny = vit_preset("tiny");
+  tiny.attention = AttentionVariant::softmax;
+  // 48 x 64 + 64, 64 x 64, three blocks of 256 + 12480 + 4160 + 16576, 128, 650
+  EXPECT_EQ(Vit(tiny)->num_parameters(), 3136 + 4096 + 3 * (256 + 12480 + 4160 + 16576) + 128 + 650);
+}
+
+TEST(Vit, NamesItsParametersNaturally) {
+  std::vector<std::string> names;
+  const Vit model(minute(AttentionVariant::grf, Pooling::cls));
+  for (const auto& item : model->named_parameters()) names.push_back(item.key());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
+                         "position_embedding", "cls_token", "patch_embedding.projection.weight",
+                         "patch_embedding.projection.bias", "blocks.0.norm1.weight", "blocks.0.norm1.bias",
+                         "blocks.0.attention.qkv.weight", "blocks.0.attention.qkv.bias",
+                         "blocks.0.attention.projection.weight", "blocks.0.attention.projection.bias",
+                         "blocks.0.attention.mask.modulation", "blocks.0.norm2.weight", "blocks.0.norm2.bias",
+                         "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias", "blocks.0.mlp.fc2.weight",
+                         "blocks.0.mlp.fc2.bias", "norm.weight", "norm.bias", "head.weight", "head.bias"));
+}
+
+TEST(Vit, OnlyMatricesDecay) {
+  const Vit model(minute(AttentionVariant::grf, Pooling::cls));
+  for (const auto& item : model->named_parameters()) {
+    const std::string& name = item.key();
+    const bool matrix = name.ends_with(".weight") && name.find("norm") == std::string::npos;
+    const ParameterKind expected = name.find("mask") != std::string::npos ? ParameterKind::mask
+                                   : matrix                               ? ParameterKind::weight
+                                                                          : ParameterKind::plain;
+    EXPECT_EQ(parameter_kind(name, item.value()), expected) << name;
+  }
+}
+
+class EveryVariant : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Vit, EveryVariant, ::testing::ValuesIn(attention_variant_names()),
+                         [](const auto& variant) {
+                           std::string name = variant.param;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
+
+TEST_P(EveryVariant, HasTheGradientsOfFiniteDifferences) {
+  for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
+    Vit model(minute(parse_attention_variant(GetParam()), pooling));
+    model->to(at::kDouble);
+    fill_all(model);
+    const at::Tensor images = test_values({2, 1, 6, 6}, 40);
+    std::vector<at::Tensor> parameters = model->parameters();
+    oracle::expect_gradients(parameters, [&] {
+      const at::Tensor logits = model->forward(images);
+      return (logits * test_values(logits.sizes(), 41)).sum();
+    });
+  }
+}
+
+TEST_P(EveryVariant, StartsFromTheSameWeights) {
+  const Vit model(minute(parse_attention_variant(GetParam()))), reference(minute(AttentionVariant::softmax));
+  for (const auto& item : reference->named_parameters())
+    EXPECT_TRUE(model->named_parameters()[item.key()].equal(item.value())) << item.key();
+}
+
+TEST_P(EveryVariant, IsReproducible) {
+  const VitOptions options = minute(parse_attention_variant(GetParam()));
+  Vit first(options), second(options);
+  fill_all(first);
+  fill_all(second);
+  const at::Tensor images = test_values({2, 1, 6, 6}).to(at::kFloat);
+  EXPECT_TRUE(first->forward(images).equal(second->forward(images)));
+}
+
+TEST(Vit, WithoutAMaskIsPlainLinearAttention) {
+  // A Toeplitz mask starts at 1: no mask at all.
+  Vit linear(minute(AttentionVariant::linear)), toeplitz(minute(AttentionVariant::toeplitz));
+  const at::NoGradGuard no_grad;
+  for (Vit* model : {&linear, &toeplitz}) {
+    (*model)->to(at::kDouble);
+    int salt = 0;
+    for (const auto& item : (*model)->named_parameters()) {
+      if (parameter_kind(item.key(), item.value()) != ParameterKind::mask)
+        item.value().copy_(test_values(item.value().sizes(), ++salt));
+    }
+  }
+  const at::Tensor images = test_values({3, 1, 6, 6}, 9);
+  EXPECT_LE(max_difference(linear->forward(images), toeplitz->forward(images)), 1e-12);
+}
+
+// phi(x) = ReLU(x d^-1/4) + 1e-3 and |M|, written out for one head.
+TEST(Vit, MasksAttentionAsThePaperWritesIt) {
+  SelfAttention attention(4, 1, AttentionVariant::toeplitz,
+                          make_mask_module(AttentionVariant::toeplitz, {}, {.grid = {2, 2}, .heads = 1}), 1);
+  attention->to(at::kDouble);
+  const at::NoGradGuard no_grad;
+  int salt = 0;
+  for (const auto& item : attention->named_parameters())
+    item.value().copy_(test_values(item.value().sizes(), ++salt));
+  const at::Tensor x = test_values({1, 5, 4}, 20);
+  const auto parameters = attention->named_parameters();
+  const at::Tensor qkv = at::linear(x[0], parameters["qkv.weight"], parameters["qkv.bias"]);
+  const double scale = std::pow(4.0, -0.25);
+  const at::Tensor q = (qkv.slice(1, 0, 4) * scale).relu() + 1e-3,
+                   k = (qkv.slice(1, 4, 8) * scale).relu() + 1e-3;
+  at::Tensor scores = at::matmul(q, k.t());
+  const at::Tensor offsets = parameters["mask.offsets"][0].view({3, 3});
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j)
+      scores[i + 1][j + 1] *= offsets[j / 2 - i / 2 + 1][j % 2 - i % 2 + 1].abs();  // token 0 is global
+  }
+  const at::Tensor mixed = at::matmul(scores / scores.sum(1, true), qkv.slice(1, 8, 12));
+  const at::Tensor expected =
+      at::linear(mixed, parameters["projection.weight"], parameters["projection.bias"]);
+  EXPECT_LE(max_difference(attention->forward(x)[0], expected), 1e-12);
+}
+
+at::Tensor mask_of(AttentionVariant variant, const MaskOptions& options, std::int64_t layer = 0) {
+  const MaskSite site = {.grid = {4, 4}, .heads = 2, .layer = layer};
+  return make_mask_module(variant, options, site)->mask()->dense(at::kFloat).detach();
+}
+
+TEST(MaskModule, HeadsAndLayersHaveWalksOfTheirOwn) {
+  MaskOptions options;
+  const at::Tensor first = mask_of(AttentionVariant::grf, options),
+                   second = mask_of(AttentionVariant::grf, options, 1);
+  EXPECT_FALSE(first[0].equal(first[1]));
+  EXPECT_FALSE(first.equal(second));
+  EXPECT_TRUE(first.equal(mask_of(AttentionVariant::grf, options)));
+  options.share_walks = true;
+  const at::Tensor shared = mask_of(AttentionVariant::grf, options);
+  EXPECT_TRUE(shared[0].equal(shared[1]));
+  EXPECT_TRUE(shared.equal(mask_of(AttentionVariant::grf, options, 1)));
+}
+
+// Few long walks on a small grid are written out, short ones on a large grid stay sparse: the same numbers.
+TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
+  struct Case {
+    std::array<std::int64_t, 2> grid;
+    int max_hops;
+    bool sparse;
+  };
+  for (const Case& c : {Case{{4, 4}, 6, false}, Case{{40, 40}, 2, true}}) {
+    const MaskOptions options = {.num_walks = 5, .p_halt = 0.2, .max_hops = c.max_hops, .seed = 11};
+    const MaskSite site = {.grid = c.grid, .heads = 2, .layer = 3};
+    const auto module = make_mask_module(AttentionVariant::grf, options, site);
+    const at::NoGradGuard no_grad;
+    at::Tensor f = module->named_parameters()["modulation"];
+    EXPECT_NEAR(f[1][2].item<double>(), std::exp(-0.02), 1e-7);
+    f.copy_(test_values(f.sizes()));  // of both signs
+    const MaskPtr mask = module->mask();
+    EXPECT_EQ(mask->has_entries(), c.sparse);
+    FeatureOptions features;
+    features.walks.num_walks = 5;
+    features.walks.p_halt = 0.2;
+    features.walks.max_hops = c.max_hops;
+    features.walks.seed = derive_seed(11, 3);
+    const at::Tensor expected = GrfMask::per_head(patch_graph(c.grid), features, f)->dense(at::kFloat).abs();
+    EXPECT_LE(max_difference(mask->dense(at::kFloat), expected), 1e-5);
+  }
+}
+
+// The exact mask is what infinitely many walks would give.
+TEST(MaskModule, ManyWalksComeNearThePowerSeries) {
+  MaskOptions options;
+  options.max_hops = 4;
+  const at::Tensor exact = mask_of(AttentionVariant::power_series, options);
+  double last = 1e30;
+  for (const std::int64_t walks : {10, 1000, 100000}) {
+    options.num_walks = walks;
+    const double error =
+        ((mask_of(AttentionVariant::grf, options) - exact).norm() / exact.norm()).item<double>();
+    EXPECT_LT(error, last / 5);
+    last = error;
+  }
+  EXPECT_LT(last, 0.01);
+}
+
+TEST(Vit, RefusesSizesThatDoNotFit) {
+  VitOptions options;
+  options.patch = 5;
+  oracle::expect_error([&] { check_vit_options(options); }, {"patch 5", "32x32"});
+  options = {};
+  options.heads = 3;
+  oracle::expect_error([&] { check_vit_options(options); }, {"heads 3", "256"});
+  oracle::expect_error([] { vit_preset("smal"); }, {"did you mean 'small'"});
+  oracle::expect_error([] { parse_attention_variant("toplitz"); }, {"did you mean 'toeplitz'"});
+  Vit model(minute(AttentionVariant::softmax));
+  oracle::expect_error([&] { model->forward(at::zeros({1, 3, 6, 6})); }, {"[B, 1, 6, 6]", "[1, 3, 6, 6]"});
+}
+
+}  // namespace
+}  // namespace topomask

@@ -1,0 +1,97 @@
+// Image classification on the built-in data: the loss falls, 16 images are learned by heart, and what is
+// shown of a model is what it computes.
+#include "topomask/image_training.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "topomask/safetensors.h"
+
+namespace topomask {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("topomask-image-" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+ImageTaskOptions small_task(const ImageData& data, AttentionVariant variant) {
+  ImageTaskOptions options;
+  options.model = fit_to_data(vit_preset("tiny"), data);
+  options.model.patch = data.patch_size;
+  options.model.layers = 2;
+  options.model.embedding = 32;
+  options.model.mlp = 64;
+  options.model.attention = variant;
+  options.batch_size = 16;
+  return options;
+}
+
+TrainOptions quick(std::int64_t epochs) {
+  TrainOptions options;
+  options.epochs = epochs;
+  options.learning_rate = 3e-3;
+  options.warmup_epochs = 1;
+  options.weight_decay = 0;
+  options.evaluate_every = epochs;
+  return options;
+}
+
+TEST(ImageTraining, LearnsSixteenImagesByHeart) {
+  ImageData data = open_image_data("strokes:16,train=16,val=16");
+  data.validation = data.train;
+  for (const AttentionVariant variant : {AttentionVariant::grf, AttentionVariant::linear}) {
+    const Folder folder;
+    ImageClassification task(data, small_task(data, variant));
+    const TrainResult result = Trainer(task, quick(150), folder.path.string(), {}).run();
+    EXPECT_EQ(result.last.accuracy, 1) << attention_variant_name(variant);
+    EXPECT_EQ(result.last.count, 16);
+  }
+}
+
+TEST(ImageTraining, LossFallsOnTheBuiltInData) {
+  const ImageData data = open_image_data("strokes:16,train=512,val=64");
+  const Folder folder;
+  ImageClassification task(data, small_task(data, AttentionVariant::grf));
+  const Evaluation before = evaluate(task, quick(1));
+  // The head starts at zero: every class is as likely.
+  EXPECT_NEAR(before.loss, std::log(static_cast<double>(data.num_classes())), 1e-5);
+  const TrainResult result = Trainer(task, quick(6), folder.path.string(), {}).run();
+  EXPECT_LT(result.last.loss, before.loss);
+}
+
+TEST(ImageTraining, ShowsTheMasksItUses) {
+  const ImageData data = open_image_data("strokes:16,train=32,val=8");
+  ImageTaskOptions options = small_task(data, AttentionVariant::grf);
+  options.model.mask.num_walks = 20000;
+  options.model.mask.max_hops = 3;
+  ImageClassification task(data, options);
+  const std::vector<MaskSnapshot> masks = task.masks();
+  ASSERT_EQ(masks.size(), 2u);
+  const std::int64_t patches = options.model.num_patches();
+  EXPECT_EQ(masks[0].modulation.sizes(), (std::vector<std::int64_t>{2, 4}));
+  EXPECT_EQ(masks[0].used.sizes(), (std::vector<std::int64_t>{2, patches, patches}));
+  // So many walks are nearly exact.
+  const double error = ((masks[1].used - masks[1].exact).norm() / masks[1].exact.norm()).item<double>();
+  EXPECT_GT(error, 0);
+  EXPECT_LT(error, 0.03);
+  EXPECT_TRUE(ImageClassification(data, small_task(data, AttentionVariant::softmax)).masks().empty());
+}
+
+TEST(ImageTraining, ShowsPredictions) {
+  const ImageData data = open_image_data("strokes:16,train=32,val=8");
+  ImageClassification task(data, small_task(data, AttentionVariant::linear));
+  const Predictions examples = task.predict_examples(5);
+  EXPECT_EQ(examples.images.sizes(), (std::vector<std::int64_t>{5, data.channels, data.height, data.width}));
+  EXPECT_EQ(examples.labels.size(0), 5);
+  EXPECT_TRUE(at::allclose(examples.probabilities.sum(1), at::ones({5})));
+}
+
+}  // namespace
+}  // namespace topomask

@@ -1,0 +1,219 @@
+// The training loop on a toy: it learns, resumes to the same bits, and stops when it must.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "topomask/error.h"
+#include "topomask/safetensors.h"
+#include "topomask/train.h"
+#include "toy_task.h"
+
+namespace topomask {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ToyTask;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ =
+        fs::temp_directory_path() / ("topomask-" + std::string(info->name()) + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string folder(const std::string& name) const {
+    fs::create_directories(folder_ / name);
+    return (folder_ / name).string();
+  }
+
+  fs::path folder_;
+};
+
+TrainOptions quick() {
+  TrainOptions options;
+  options.epochs = 20;
+  options.learning_rate = 0.1;
+  options.final_learning_rate = 0.001;
+  options.warmup_epochs = 1;
+  options.weight_decay = 0.001;
+  options.log_every = 7;
+  return options;
+}
+
+// Without what depends on the clock.
+std::vector<nlohmann::json> metrics(const std::string& folder) {
+  std::ifstream file(fs::path(folder) / kMetricsFile);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json json = nlohmann::json::parse(line);
+    for (const char* key : {"seconds", "train_seconds", "evaluation_seconds", "samples_per_second"})
+      json.erase(key);
+    lines.push_back(json);
+  }
+  return lines;
+}
+
+void expect_same_tensors(const std::string& a, const std::string& b, const char* name) {
+  const SafetensorsFile left = read_safetensors((fs::path(a) / name).string()),
+                        right = read_safetensors((fs::path(b) / name).string());
+  ASSERT_EQ(left.tensors.size(), right.tensors.size());
+  for (const auto& [key, tensor] : left.tensors) EXPECT_TRUE(tensor.equal(right.tensors.at(key))) << key;
+}
+
+TEST_F(TrainerTest, Learns) {
+  ToyTask task;
+  std::int64_t last_step = 0;
+  TrainCallbacks callbacks;
+  callbacks.progress = [&](std::int64_t step, std::int64_t steps, const std::string&) {
+    EXPECT_EQ(steps, 200);
+    EXPECT_EQ(step, ++last_step);
+  };
+  const TrainResult result = Trainer(task, quick(), folder("a"), {{"model", "toy"}}).run(callbacks);
+  EXPECT_EQ(result.outcome, TrainOutcome::finished);
+  EXPECT_EQ(result.step, 200);
+  EXPECT_NEAR(task.slope.item<double>(), 3, 0.1);
+  EXPECT_NEAR(task.offset.item<double>(), -1, 0.1);
+  const auto lines = metrics(folder("a"));
+  const auto epochs =
+      std::count_if(lines.begin(), lines.end(), [](const auto& l) { return l["kind"] == "epoch"; });
+  EXPECT_EQ(epochs, 20);
+  EXPECT_EQ(static_cast<std::int64_t>(lines.size()) - epochs, 200 / 7);
+  EXPECT_LT(lines.back()["train_loss"].get<double>(), 0.1 * lines.front()["train_loss"].get<double>());
+  EXPECT_EQ(read_safetensors((fs::path(folder("a")) / kBestCheckpoint).string()).metadata.at("model"), "toy");
+}
+
+class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(AtStep, ResumeTest, ::testing::Values(1, 6, 7, 9, 10, 11, 57, 199));
+
+TEST_P(ResumeTest, GoesOnToTheSameBits) {
+  TrainOptions options = quick();
+  options.ema = 0.9;
+  ToyTask straight;
+  Trainer(straight, options, folder("straight"), {}).run();
+
+  TrainCallbacks stop;
+  ToyTask before;
+  stop.should_stop = [&] { return before.losses >= GetParam(); };
+  const TrainResult stopped = Trainer(before, options, folder("resumed"), {}).run(stop);
+  EXPECT_EQ(stopped.outcome, TrainOutcome::stopped);
+  EXPECT_EQ(stopped.step, GetParam());
+  ToyTask after;
+  Trainer trainer(after, options, folder("resumed"), {});
+  ASSERT_TRUE(trainer.resume());
+  EXPECT_EQ(trainer.run().outcome, TrainOutcome::finished);
+  EXPECT_EQ(after.losses, 200 - GetParam());
+  expect_same_tensors(folder("straight"), folder("resumed"), kLastCheckpoint);
+  expect_same_tensors(folder("straight"), folder("resumed"), kBestCheckpoint);
+  EXPECT_EQ(metrics(folder("straight")), metrics(folder("resumed")));
+}
+
+TEST_F(TrainerTest, AFinishedRunStaysAsItIs) {
+  ToyTask task, again;
+  const TrainResult first = Trainer(task, quick(), folder("a"), {}).run();
+  Trainer trainer(again, quick(), folder("a"), {});
+  ASSERT_TRUE(trainer.resume());
+  const TrainResult second = trainer.run();
+  EXPECT_EQ(again.losses, 0);
+  EXPECT_EQ(second.outcome, TrainOutcome::finished);
+  EXPECT_EQ(second.last.accuracy, first.last.accuracy);
+  EXPECT_EQ(second.best_epoch, first.best_epoch);
+}
+
+TEST_F(TrainerTest, StopsAtALossThatIsNoNumber) {
+  TrainOptions options = quick();
+  options.checkpoint_steps = 20;
+  ToyTask task;
+  task.spoil = [](std::int64_t epoch, std::int64_t batch) { return epoch == 4 && batch == 3; };
+  Trainer trainer(task, options, folder("a"), {});
+  try {
+    trainer.run();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("not a number at step 44 of 200"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("of step 40 is kept"));
+  }
+  // The checkpoint is good, and with better luck the run goes on.
+  ToyTask again;
+  Trainer second(again, options, folder("a"), {});
+  ASSERT_TRUE(second.resume());
+  EXPECT_EQ(second.run().step, 200);
+  EXPECT_EQ(again.losses, 160);
+}
+
+TEST_F(TrainerTest, AccumulatesGradients) {
+  // Two batches of 8 in a step: the mean of their gradients. Noise would be drawn in another order, so both
+  // are compared after one step, where it is the same.
+  TrainOptions options = quick();
+  options.accumulate = 2;
+  options.epochs = 1;
+  options.warmup_epochs = 0;
+  ToyTask task;
+  const TrainResult result = Trainer(task, options, folder("a"), {}).run();
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_EQ(task.losses, 10);
+}
+
+TEST_F(TrainerTest, EvaluatesAveragedWeights) {
+  TrainOptions options = quick();
+  options.epochs = 1;
+  options.ema = 0.5;
+  ToyTask task;
+  Trainer(task, options, folder("a"), {}).run();
+  const SafetensorsFile file = read_safetensors((fs::path(folder("a")) / kLastCheckpoint).string());
+  ASSERT_EQ(task.evaluated.size(), 1u);
+  EXPECT_EQ(static_cast<float>(task.evaluated[0]), file.tensors.at("ema.slope").item<float>());
+  EXPECT_NE(task.evaluated[0], task.slope.item<double>());  // the model has its own weights back
+  EXPECT_EQ(task.slope.item<float>(), file.tensors.at("slope").item<float>());
+}
+
+TEST_F(TrainerTest, RefusesAnotherSchedule) {
+  ToyTask task, other;
+  Trainer(task, quick(), folder("a"), {}).run();
+  TrainOptions longer = quick();
+  longer.epochs = 30;
+  Trainer trainer(other, longer, folder("a"), {});
+  EXPECT_THROW(trainer.resume(), Error);
+}
+
+TEST_F(TrainerTest, RefusesABrokenCheckpoint) {
+  ToyTask task;
+  std::ofstream(fs::path(folder("a")) / kLastCheckpoint) << "not a checkpoint";
+  Trainer trainer(task, quick(), folder("a"), {});
+  EXPECT_THROW(trainer.resume(), Error);
+  EXPECT_FALSE(Trainer(task, quick(), folder("empty"), {}).resume());
+}
+
+TEST(TrainOptions, AreChecked) {
+  const auto message = [](auto&& change) -> std::string {
+    TrainOptions options;
+    change(options);
+    try {
+      check_train_options(options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([](TrainOptions&) {}), "");
+  EXPECT_THAT(message([](TrainOptions& o) { o.epochs = 0; }), ::testing::HasSubstr("epochs"));
+  EXPECT_THAT(message([](TrainOptions& o) { o.learning_rate = -1; }), ::testing::HasSubstr("learning-rate"));
+  EXPECT_THAT(message([](TrainOptions& o) { o.ema = 1; }), ::testing::HasSubstr("ema"));
+}
+
+TEST(Schedule, WarmsUpAndFallsAsACosine) {
+  EXPECT_DOUBLE_EQ(schedule_factor(0, 100, 10, 0.1), 0.1);
+  EXPECT_DOUBLE_EQ(schedule_factor(9, 100, 10, 0.1), 1);
+  EXPECT_DOUBLE_EQ(schedule_factor(10, 100, 10, 0.1), 1);
+  EXPECT_NEAR(schedule_factor(55, 100, 10, 0.1), 0.55, 1e-12);  // half way down
+  EXPECT_NEAR(schedule_factor(100, 100, 10, 0.1), 0.1, 1e-12);
+  EXPECT_DOUBLE_EQ(schedule_factor(3, 4, 0, 1), 1);
+}
+
+}  // namespace
+}  // namespace topomask
