@@ -118,7 +118,8 @@ void add_attend_command(CLI::App& app) {
   add_attention_options(*sub, command->attention);
   add_run_options(*sub, command->run);
   sub->footer(
-      "One mask serves all heads and batch entries. The same --seed, --kernel and walk options give the "
+      "One mask serves all heads and batch entries, unless --parameters brings one a head. The same --seed, "
+      "--kernel and walk options give the "
       "features\n"
       "that 'topomask features' writes, so with Phi and Psi from there M = Phi Psi^T and, in NumPy,\n"
       "  A = M * (maximum(q, 0) @ maximum(k, 0).T);  o = (A @ v) / A.sum(1, keepdims=True)\n"
@@ -126,7 +127,9 @@ void add_attend_command(CLI::App& app) {
       "Examples:\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
       "  topomask attend --graph mesh.ply --mask power-series --kernel diffusion:sigma2=4 --kind softmax \\\n"
-      "      --q q.npy --k k.npy --v v.npy --out o.npy --print-plan");
+      "      --q q.npy --k k.npy --v v.npy --out o.npy --print-plan\n"
+      "  topomask attend --graph grid:64x64 --parameters mask.safetensors --q q.npy --k k.npy --v v.npy "
+      "--out o.npy");
   sub->callback([command] { run_attend(*command); });
 }
 

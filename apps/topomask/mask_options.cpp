@@ -11,6 +11,7 @@
 #include <charconv>
 
 #include "choices.h"
+#include "mask_parameters.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 #include "topomask/theory.h"
@@ -36,26 +37,29 @@ at::Tensor one_head(double value) {
   return at::full({1}, value, at::kDouble);
 }
 
+// [1, numbers]: one head.
 at::Tensor series(const std::vector<double>& numbers) {
-  return at::tensor(numbers, at::kDouble);
+  return at::tensor(numbers, at::kDouble).unsqueeze(0);
 }
 
-MaskPtr random_features(const MaskFlags& flags, const Graph& graph, std::uint64_t seed) {
+MaskPtr random_features(const MaskFlags& flags, const Graph& graph, std::uint64_t seed,
+                        MaskParameters& parameters) {
   FeatureOptions options = flags.walks.to_feature_options(flags.num_walks, seed);
   if (flags.name == MaskName::grf_asymmetric) options.ensembles = Ensembles::asymmetric;
   if (flags.name == MaskName::ad_hoc) options.importance_weights = false;
   const std::vector<double> modulation = flags.modulation.empty()
                                              ? feature_modulation(NodeKernel::parse(flags.kernel), options)
                                              : parse_numbers(flags.modulation, "--modulation");
-  return std::make_shared<GrfMask>(graph, options, series(modulation));
+  return std::make_shared<GrfMask>(graph, options, parameters.take({"f", "modulation"}, series(modulation)));
 }
 
-MaskPtr power_series(const MaskFlags& flags, const Graph& graph) {
+MaskPtr power_series(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
   const std::vector<double> coefficients =
       flags.coefficients.empty()
           ? NodeKernel::parse(flags.kernel).coefficients_up_to(flags.walks.max_hops.value_or(kDefaultMaxHops))
           : parse_numbers(flags.coefficients, "--coefficients");
-  return std::make_shared<PowerSeriesMask>(graph, series(coefficients));
+  return std::make_shared<PowerSeriesMask>(graph,
+                                           parameters.take({"alpha", "coefficients"}, series(coefficients)));
 }
 
 // "HxW[xD]" as given, or what stands behind path: and grid: in the graph's name.
@@ -72,7 +76,7 @@ std::vector<std::int64_t> grid_extent(const MaskFlags& flags) {
 }
 
 // exp(-decay |offset|_1) over all offsets that two cells can have.
-MaskPtr toeplitz(const MaskFlags& flags, const Graph& graph) {
+MaskPtr toeplitz(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
   const std::vector<std::int64_t> extent = grid_extent(flags);
   std::int64_t cells = 1;
   for (const std::int64_t size : extent) {
@@ -85,34 +89,36 @@ MaskPtr toeplitz(const MaskFlags& flags, const Graph& graph) {
     const at::Tensor steps = at::arange(1 - size, size, at::kDouble).abs();
     distance = distance.unsqueeze(-1) + steps;
   }
-  return ToeplitzMask::for_graph(graph, extent, distance.mul(-flags.decay).exp().view({1, -1}));
+  const at::Tensor offsets = distance.mul(-flags.decay).exp().view({1, -1});
+  return ToeplitzMask::for_graph(graph, extent, parameters.take({"offsets"}, offsets));
 }
 
 // exp(-decay k) for k hops, 0 for nodes farther than that.
-MaskPtr shortest_path(const MaskFlags& flags, const Graph& graph) {
+MaskPtr shortest_path(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
   constexpr std::int64_t kFarthest = 254;
   const std::int64_t last = std::min(kFarthest, std::max<std::int64_t>(graph.num_nodes() - 1, 0));
   const at::Tensor near = at::arange(last + 1, at::kDouble).mul(-flags.decay).exp();
-  return std::make_shared<ShortestPathMask>(graph, at::cat({near, at::zeros({1}, at::kDouble)}).unsqueeze(0));
+  const at::Tensor table = at::cat({near, at::zeros({1}, at::kDouble)}).unsqueeze(0);
+  return std::make_shared<ShortestPathMask>(graph, parameters.take({"table"}, table));
 }
 
 // z(degree) = (1 + degree) / (2 + degree) unless logits are given.
-MaskPtr degree(const MaskFlags& flags, const Graph& graph) {
+MaskPtr degree(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
   const std::int64_t largest = summarise(graph).degree_max;
-  const at::Tensor logits = flags.logits.empty() ? at::arange(1, largest + 2, at::kDouble).log()
+  const at::Tensor logits = flags.logits.empty() ? at::arange(1, largest + 2, at::kDouble).log().unsqueeze(0)
                                                  : series(parse_numbers(flags.logits, "--logits"));
-  return std::make_shared<DegreeMask>(graph, logits.unsqueeze(0));
+  return std::make_shared<DegreeMask>(graph, parameters.take({"logits"}, logits));
 }
 
-MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed) {
+MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, MaskParameters& parameters) {
   const Graph raw = flags.graph.load_raw();
   switch (flags.name) {
     case MaskName::grf:
     case MaskName::grf_asymmetric:
     case MaskName::ad_hoc:
-      return random_features(flags, normalise(raw, flags.graph.normalisation), seed);
+      return random_features(flags, normalise(raw, flags.graph.normalisation), seed, parameters);
     case MaskName::power_series:
-      return power_series(flags, normalise(raw, flags.graph.normalisation));
+      return power_series(flags, normalise(raw, flags.graph.normalisation), parameters);
     case MaskName::none:
       return std::make_shared<NoMask>(raw.num_nodes());
     case MaskName::causal:
@@ -120,15 +126,16 @@ MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed) {
     case MaskName::neighbours:
       return std::make_shared<NeighbourMask>(raw, flags.hops);
     case MaskName::degree:
-      return degree(flags, raw);
+      return degree(flags, raw, parameters);
     case MaskName::toeplitz:
-      return toeplitz(flags, raw);
+      return toeplitz(flags, raw, parameters);
     case MaskName::forest:
-      return std::make_shared<ForestMask>(raw, one_head(flags.a), one_head(flags.b));
+      return std::make_shared<ForestMask>(raw, parameters.take({"a"}, one_head(flags.a)),
+                                          parameters.take({"b"}, one_head(flags.b)));
     case MaskName::hypercube_heat:
-      return HypercubeHeatMask::for_graph(raw, one_head(flags.beta));
+      return HypercubeHeatMask::for_graph(raw, parameters.take({"beta"}, one_head(flags.beta)));
     case MaskName::shortest_path:
-      return shortest_path(flags, raw);
+      return shortest_path(flags, raw, parameters);
   }
   fail("unknown mask {}", static_cast<int>(flags.name));
 }
@@ -137,7 +144,10 @@ MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed) {
 
 MaskPtr MaskFlags::make(std::uint64_t seed) const {
   check(global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", global_tokens);
-  const MaskPtr mask = make_without_tokens(*this, seed);
+  MaskParameters learned(parameters);
+  const MaskPtr mask = make_without_tokens(*this, seed, learned);
+  learned.check_all_taken();
+  if (!out_parameters.empty()) learned.write(out_parameters);
   return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);
 }
 
@@ -159,6 +169,11 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
   add("--beta", flags.beta, "hypercube-heat: exp(-beta L)")->capture_default_str();
   add("--logits", flags.logits,
       "degree: z = sigmoid(logit) for degrees 0,1,... (default: z = (1 + degree) / (2 + degree))");
+  add("--parameters", flags.parameters,
+      "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
+      ->type_name("FILE");
+  add("--out-parameters", flags.out_parameters, "Write the parameters, for mask.load_state_dict in Python")
+      ->type_name("FILE");
   add("--global-tokens", flags.global_tokens, "The first rows of q, k, v see and are seen by all")
       ->capture_default_str();
   command.add_option("--walks", flags.num_walks, "Walks from every node")

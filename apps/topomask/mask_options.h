@@ -31,6 +31,7 @@ struct MaskFlags {
   WalkFlags walks;
   std::int64_t num_walks = 16;
   std::string kernel, modulation, coefficients, extent, logits;
+  std::string parameters, out_parameters;  // files; what they hold comes before the defaults
   int hops = 1;
   double decay = 0.5, a = -1, b = 0, beta = 0.5;
   std::int64_t global_tokens = 0;

@@ -211,6 +211,12 @@ class GRFMask(Mask):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": None}  # copies and files need not carry it
 
+    def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
+        # Modules of the C++ library call f by its long name.
+        if f"{prefix}modulation" in state_dict and f"{prefix}f" not in state_dict:
+            state_dict[f"{prefix}f"] = state_dict.pop(f"{prefix}modulation")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def sparse_factors(self) -> list[tuple[tuple[Pattern, Tensor], tuple[Pattern, Tensor]]] | None:
         if self.ensembles == "asymmetric":
             return None

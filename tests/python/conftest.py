@@ -6,6 +6,7 @@ import torch
 @pytest.fixture(autouse=True)
 def fixed_seed() -> None:
     torch.manual_seed(0)
+    torch._dynamo.reset()  # else tests that compile the same function share one limit of recompilations
 
 
 @pytest.fixture

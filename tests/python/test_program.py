@@ -129,6 +129,68 @@ def test_the_same_plan_is_made(tmp_path: Path, graph: str, flags: list[str], mak
     assert text.startswith(f"engine: {engine} (least predicted time")
 
 
+STATE_DICTS = {
+    "grf": (["--graph", "grid:6x6"], lambda: topomask.GRFMask(topomask.Graph.grid(6, 6), 4, 0.5, 20, heads=2, seed=3)),
+    "power-series": (["--graph", "karate"], lambda: topomask.PowerSeriesMask(topomask.Graph.load("karate"), 20, 2)),
+    "toeplitz": (["--graph", "grid:5x6"], lambda: topomask.ToeplitzMask((5, 6), 2)),
+    "degree": (["--graph", "karate"], lambda: topomask.DegreeMask(topomask.Graph.load("karate"), 2)),
+    "forest": (["--graph", "tree:4"], lambda: topomask.ForestMask(topomask.Graph.load("tree:4"), 2)),
+    "hypercube-heat": (["--graph", "hypercube:5"], lambda: topomask.HypercubeHeatMask(5, 2)),
+    "shortest-path": (["--graph", "karate"], lambda: topomask.ShortestPathMask(topomask.Graph.load("karate"), 33, 2)),
+}
+
+
+@pytest.mark.parametrize("name", STATE_DICTS)
+def test_state_dicts_cross_over(tmp_path: Path, name: str) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    graph, make = STATE_DICTS[name]
+    mask = make()
+    with torch.no_grad():
+        for parameter in mask.parameters():
+            parameter.mul_(0.5 + torch.rand_like(parameter))
+    safetensors.save_file(mask.state_dict(), tmp_path / "mask.safetensors")
+    q = torch.rand(1, 2, mask.num_nodes, 4)
+    np.save(tmp_path / "q.npy", q.numpy())
+    files = [word for flag in ("--q", "--k", "--v") for word in (flag, str(tmp_path / "q.npy"))]
+    run("attend", *graph, "--mask", name, "--seed", "3", "--walks", "4", *files, "--out", str(tmp_path / "o.npy"),
+        "--parameters", str(tmp_path / "mask.safetensors"), "--out-parameters", str(tmp_path / "again.safetensors"))
+    out = topomask.attention(q, q, q, mask=mask, epsilon=0).detach()
+    torch.testing.assert_close(out, torch.from_numpy(np.load(tmp_path / "o.npy")), rtol=1e-4, atol=1e-5)
+    fresh = make()
+    fresh.load_state_dict(safetensors.load_file(tmp_path / "again.safetensors"))
+    for ours, theirs in zip(fresh.parameters(), mask.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_state_dicts_of_layers_and_of_other_masks(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    q = np.random.default_rng(0).random((36, 4), dtype=np.float32)
+    np.save(tmp_path / "q.npy", q)
+    files = [word for flag in ("--q", "--k", "--v") for word in (flag, str(tmp_path / "q.npy"))]
+    path = tmp_path / "mask.safetensors"
+
+    def attend(*flags: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [program(), "attend", "--graph", "grid:6x6", *files, "--out", str(tmp_path / "o.npy"),
+             "--parameters", str(path), *flags], capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
+    mask = topomask.GRFMask(topomask.Graph.grid(6, 6), 4, 0.5, 20)
+    state = {f"layer.mask.{name}": value for name, value in mask.state_dict().items()}
+    safetensors.save_file(state, path)
+    assert attend() == (0, "")
+    safetensors.save_file({**state, "other.mask.f": mask.f.detach().clone()}, path)
+    code, message = attend()
+    assert code == 2 and "one mask, but it holds layer.mask.f, other.mask.f" in message
+    safetensors.save_file(mask.state_dict(), path)
+    code, message = attend("--mask", "toeplitz")
+    assert code == 2 and "named 'offsets'" in message
+    code, message = attend("--mask", "causal")
+    assert code == 2 and "'f' is no parameter of this mask" in message
+    mask.load_state_dict({"modulation": mask.f.detach() * 2})
+
+
 def test_module_runs_the_program() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "topomask", "--version"], capture_output=True, text=True, check=True
