@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "mask_options.h"
 #include "table.h"
+#include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
@@ -20,11 +21,13 @@ struct AttendCommand {
   MaskFlags mask;
   AttentionOptions attention;
   std::string q, k, v, out;
+  std::string device = "cpu";
   bool print_plan = false;
 };
 
 // Checked against the mask, so that a message can name the file.
-at::Tensor read_operand(const char* flag, const std::string& path, const Mask& mask, const MaskFlags& flags) {
+at::Tensor read_operand(const char* flag, const std::string& path, const Mask& mask, const MaskFlags& flags,
+                        c10::Device device) {
   const at::Tensor array = read_array(path);
   check(array.dim() >= 2 && array.dim() <= 4,
         "{} {}: expected an array [B, H, N, d], [N, H, d] or [N, d], got {} dimensions", flag, path,
@@ -35,7 +38,7 @@ at::Tensor read_operand(const char* flag, const std::string& path, const Mask& m
   check(rows == mask.num_nodes(), "{} {}: expected {} rows for {} nodes{}, got {} in an array of shape [{}]",
         flag, path, mask.num_nodes(), mask.num_nodes() - flags.global_tokens, tokens, rows,
         fmt::join(array.sizes(), ", "));
-  return array;
+  return array.to(device);
 }
 
 // [N, d] is one head, packed.
@@ -60,18 +63,21 @@ void run_attend(const AttendCommand& command) {
   check(!command.out.empty() || command.print_plan, "--out: expected a file for the result, or --print-plan");
   AttentionOptions options = command.attention;
   options.feature_map.seed = command.run.seed;
-  const MaskPtr mask = command.mask.make(command.run.seed);
-  const at::Tensor q = with_heads(read_operand("--q", command.q, *mask, command.mask));
-  const at::Tensor k = with_heads(read_operand("--k", command.k, *mask, command.mask));
-  const at::Tensor plain_v = read_operand("--v", command.v, *mask, command.mask), v = with_heads(plain_v);
+  const c10::Device device = parse_device(command.device);
+  const MaskPtr mask = command.mask.make(command.run.seed, device);
+  const at::Tensor q = with_heads(read_operand("--q", command.q, *mask, command.mask, device));
+  const at::Tensor k = with_heads(read_operand("--k", command.k, *mask, command.mask, device));
+  const at::Tensor plain_v = read_operand("--v", command.v, *mask, command.mask, device),
+                   v = with_heads(plain_v);
   const AttentionShape shape = shape_of(q, v);
   const AttentionPlan plan = plan_attention(*mask, shape, options);
   double seconds = 0;
   if (!command.out.empty()) {
     const auto start = std::chrono::steady_clock::now();
     const at::Tensor result = attention(q, k, v, mask, options);
+    synchronise(device);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    write_array(command.out, plain_v.dim() == 2 ? result.squeeze(1) : result);
+    write_array(command.out, (plain_v.dim() == 2 ? result.squeeze(1) : result).cpu());
   }
 
   if (command.run.json) {
@@ -116,6 +122,7 @@ void add_attend_command(CLI::App& app) {
   sub->add_flag("--print-plan", command->print_plan, "Print what each engine would cost, and the choice");
   add_mask_options(*sub, command->mask);
   add_attention_options(*sub, command->attention);
+  add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(
       "One mask serves all heads and batch entries, unless --parameters brings one a head. The same --seed, "

@@ -68,7 +68,7 @@ at::Tensor for_each_head(
 
 // Row of each entry of compressed rows, [nnz] int32.
 at::Tensor entry_rows(const at::Tensor& row_ptr) {
-  const at::Tensor rows = at::arange(row_ptr.size(0) - 1, at::kInt);
+  const at::Tensor rows = at::arange(row_ptr.size(0) - 1, row_ptr.options().dtype(at::kInt));
   return rows.repeat_interleave(row_ptr.diff());
 }
 
@@ -85,12 +85,13 @@ LiteralAttention::LiteralAttention(const GraphFeatures& features, std::int64_t n
     : features_(features), num_features_(num_features) {
   const std::int64_t m = num_features;
   const WalkFeatures &query = features_.query, &key = features_.key;
-  const at::Tensor channel = at::arange(m, at::kInt);
+  const at::TensorOptions ints = query.col.options(), longs = query.row_ptr.options();
+  const at::Tensor channel = at::arange(m, ints);
   query_row_ = entry_rows(query.row_ptr);
   query_crow_ = query.row_ptr.mul(m).to(at::kInt);
   query_col_ = query.col.mul(m).unsqueeze(1).add(channel).view(-1);
 
-  const SparsePattern pattern = SparsePattern::from_rows(key.row_ptr, key.col);
+  const SparsePattern pattern = SparsePattern::from_rows(key.row_ptr.cpu(), key.col.cpu()).to(key.row_ptr.device());
   key_row_ = pattern.transposed_row;
   key_entry_ = pattern.transposed_entry;
   // Row (j, c) of Phi_{K,G}^T lists the entries of column j; entry t of column j stands at
@@ -100,11 +101,11 @@ LiteralAttention::LiteralAttention(const GraphFeatures& features, std::int64_t n
   const at::Tensor first = pattern.transposed_ptr.index_select(0, column);
   const at::Tensor step = count.index_select(0, column);
   const at::Tensor place =
-      (first * (m - 1) + at::arange(pattern.nnz(), at::kLong)).unsqueeze(1) + step.unsqueeze(1) * channel;
-  key_source_ = at::empty({pattern.nnz() * m}, at::kInt);
-  key_source_.scatter_(0, place.view(-1), at::arange(pattern.nnz() * m, at::kInt));
+      (first * (m - 1) + at::arange(pattern.nnz(), longs)).unsqueeze(1) + step.unsqueeze(1) * channel;
+  key_source_ = at::empty({pattern.nnz() * m}, ints);
+  key_source_.scatter_(0, place.view(-1), at::arange(pattern.nnz() * m, ints));
   key_col_ = key_row_.index_select(0, key_source_.floor_divide(m));
-  key_crow_ = at::cat({at::zeros({1}, at::kLong), at::cumsum(count.repeat_interleave(m), 0)}).to(at::kInt);
+  key_crow_ = at::cat({at::zeros({1}, longs), at::cumsum(count.repeat_interleave(m), 0)}).to(at::kInt);
 }
 
 double LiteralAttention::predicted_bytes(const GraphFeatures& features, std::int64_t num_features,
@@ -125,9 +126,9 @@ at::Tensor LiteralAttention::operator()(const Operands& x, const FeatureMap& fea
   const at::ScalarType dtype = x.q.scalar_type();
   const bool one_hot_keys = features_.ensembles == Ensembles::asymmetric;
   const at::Tensor phi = features_.query.values(x.modulation).to(dtype);
-  const at::Tensor psi =
-      (one_hot_keys ? at::ones({features_.key.nnz()}, dtype) : features_.key.values(x.modulation).to(dtype))
-          .index_select(0, key_entry_);
+  const at::Tensor psi = (one_hot_keys ? at::ones({features_.key.nnz()}, x.q.options())
+                                       : features_.key.values(x.modulation).to(dtype))
+                             .index_select(0, key_entry_);
   return for_each_head(x, feature_map, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const at::Tensor key_values = (k.index_select(0, key_row_) * psi.unsqueeze(1)).view(-1);
     const at::Tensor state =

@@ -27,6 +27,7 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "topomask/device.h"
 #include "topomask/theory.h"
 
 namespace topomask::cli {
@@ -35,7 +36,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr Choice<at::ScalarType> kDtypes[] = {{"float32", at::kFloat}, {"float64", at::kDouble}};
+constexpr Choice<at::ScalarType> kDtypes[] = {
+    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
 
 struct BenchAttentionCommand {
   RunOptions run;
@@ -49,6 +51,8 @@ struct BenchAttentionCommand {
   double budget = 10;
   std::vector<std::string> only;
   bool forward_only = false;
+  std::string device_word = "cpu";
+  c10::Device device = c10::kCPU;
 };
 
 double seconds_since(Clock::time_point start) {
@@ -85,6 +89,7 @@ class AttentionBench {
   void add_engines();
   void add_peers();
   at::Tensor once(std::size_t row) const;
+  double time(const std::function<void()>& call) const;
 
   const BenchAttentionCommand& command_;
   Operands operands_;
@@ -100,19 +105,23 @@ class AttentionBench {
 AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(command) {
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
-  const Graph graph = command.graph.load();
+  const Graph graph = command.graph.load().to(command.device);
   check(graph.num_nodes() > 0, "--graph: '{}' has no nodes", command.graph.spec);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(command.run.seed);
   const auto random = [&] {
-    return at::randn({command.batch, command.heads, graph.num_nodes(), command.d}, generator, command.dtype);
+    return at::randn({command.batch, command.heads, graph.num_nodes(), command.d}, generator, at::kFloat)
+        .to(command.device, command.dtype);
   };
+  // f is a parameter of the model: it keeps full precision beside half-precision q, k and v.
+  const at::ScalarType parameters = command.dtype == at::kDouble ? at::kDouble : at::kFloat;
   operands_ = {random(), random(), random(),
-               at::tensor(feature_modulation(kernel, options), at::kDouble).to(command.dtype)};
+               at::tensor(feature_modulation(kernel, options), at::kDouble).to(command.device, parameters)};
   grad_out_ = random();
 
   auto start = Clock::now();
   features_ = sample_features(graph, options);
   mask_ = std::make_shared<const GrfMask>(std::vector<GraphFeatures>{features_}, operands_.modulation);
+  synchronise(command.device);
   walks_seconds_ = seconds_since(start);
   const AttentionShape shape{command.batch, command.heads, graph.num_nodes(),
                              command.d,     command.d,     command.dtype};
@@ -123,6 +132,7 @@ AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(
     const at::NoGradGuard no_grad;
     start = Clock::now();
     mask_entries_ = mask_->entries().front().pattern->nnz();
+    synchronise(command.device);
     pattern_seconds_ = seconds_since(start);
     report_.plan =
         plan_attention(*mask_, shape, command.attention);  // with the count instead of the estimate
@@ -174,9 +184,13 @@ void AttentionBench::add_peers() {
       {});
 
   std::array<std::string, 2> reasons;
+  // torch multiplies its sparse matrices in float32 and float64 alone.
+  const std::string no_half =
+      element < 4 ? "torch has no sparse products in half precision: see --dtype float32" : "";
   for (const bool backward : {false, true}) {
-    reasons[backward ? 1 : 0] =
-        does_not_fit(LiteralAttention::predicted_bytes(features_, command_.d, command_.d, element, backward));
+    reasons[backward ? 1 : 0] = !no_half.empty() ? no_half
+                                                 : does_not_fit(LiteralAttention::predicted_bytes(
+                                                       features_, command_.d, command_.d, element, backward));
   }
   auto start = Clock::now();
   std::shared_ptr<const LiteralAttention> literal;
@@ -187,7 +201,9 @@ void AttentionBench::add_peers() {
 
   reasons = {};
   std::shared_ptr<const UnfusedAttention> unfused;
-  if (mask_entries_ < 0) {
+  if (!no_half.empty()) {
+    reasons.fill(no_half);
+  } else if (mask_entries_ < 0) {
     reasons.fill("the pattern of the mask is too large, see grf-mask");
   } else {
     for (const bool backward : {false, true}) {
@@ -219,6 +235,22 @@ at::Tensor AttentionBench::once(std::size_t row) const {
   return out.detach();
 }
 
+// Seconds of one call. A GPU is given several calls before it is waited for, as a model would, unless they
+// are long.
+double AttentionBench::time(const std::function<void()>& call) const {
+  const auto measure = [&](int calls) {
+    synchronise(command_.device);
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    synchronise(command_.device);
+    return seconds_since(start) / calls;
+  };
+  if (command_.device.is_cpu()) return measure(1);
+  constexpr double kLong = 5e-3;
+  const double first = measure(1);
+  return first > kLong ? first : measure(20);
+}
+
 void AttentionBench::run() {
   std::vector<BenchRow>& rows = report_.rows;
   Progress progress("bench", command_.run.quiet);
@@ -230,11 +262,14 @@ void AttentionBench::run() {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     progress.update(++done, total);
     if (!rows[i].reason.empty()) continue;
+    reset_peak_memory(command_.device);
+    const std::int64_t held = peak_memory(command_.device);
     const PeakMemory memory;
     const auto start = Clock::now();
     const at::Tensor out = once(i);
+    synchronise(command_.device);
     const double seconds = seconds_since(start);
-    rows[i].peak_bytes = memory.bytes();
+    rows[i].peak_bytes = command_.device.is_cuda() ? peak_memory(command_.device) - held : memory.bytes();
     if (rows[i].has_modulation) {
       if (!reference.defined()) reference = out;
       rows[i].difference =
@@ -247,16 +282,11 @@ void AttentionBench::run() {
     // In turns, so that a change of the machine's pace meets all.
     for (std::size_t i = 0; i < rows.size(); ++i) {
       progress.update(++done, total);
-      if (repeat >= repeats[i]) continue;
-      const auto start = Clock::now();
-      once(i);
-      rows[i].seconds.push_back(seconds_since(start));
+      if (repeat < repeats[i]) rows[i].seconds.push_back(time([&] { once(i); }));
     }
     if (mask_entries_ < 0) continue;
     const at::NoGradGuard no_grad;
-    const auto start = Clock::now();
-    mask_->with_modulation(operands_.modulation).entries();
-    report_.refresh.push_back(seconds_since(start));
+    report_.refresh.push_back(time([&] { mask_->with_modulation(operands_.modulation).entries(); }));
   }
   erase_progress_line();
 }
@@ -273,6 +303,7 @@ void AttentionBench::print() {
                      {"heads", command_.heads},
                      {"d", command_.d},
                      {"dtype", name_of(kDtypes, command_.dtype)},
+                     {"device", command_.device.is_cuda() ? device_name(command_.device) : "cpu"},
                      {"repeats", command_.repeats}};
   if (command_.run.json) {
     fmt::print("{}\n", report_.to_json().dump());
@@ -281,8 +312,9 @@ void AttentionBench::print() {
   }
 }
 
-void run_bench_attention(const BenchAttentionCommand& command) {
+void run_bench_attention(BenchAttentionCommand& command) {
   set_num_threads(command.run.threads.value_or(2));
+  command.device = parse_device(command.device_word);
   check(command.repeats >= 1, "--repeats: expected at least 1, got {}", command.repeats);
   check(command.budget > 0, "--budget: expected more than 0 seconds, got {}", command.budget);
   for (const auto& [flag, value] : {std::pair{"--batch", command.batch}, std::pair{"--heads", command.heads},
@@ -326,6 +358,7 @@ void add_bench_attention_command(CLI::App& bench) {
       ->group("Walks");
   add_walk_options(*sub, command->walks);
   add_max_workspace_option(*sub, command->attention);
+  add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(
       "Two threads unless --threads says otherwise. linear: unmasked, plain torch. softmax: torch's "
@@ -338,7 +371,8 @@ void add_bench_attention_command(CLI::App& bench) {
       "Peak memory is what becomes resident on top of that before the first run.\n"
       "Examples:\n"
       "  topomask bench attention --graph grid:181x181 --walks 16\n"
-      "  topomask bench attention --graph ba:32768,8 --walks 16 --p-halt 0.1 --json");
+      "  topomask bench attention --graph ba:32768,8 --walks 16 --p-halt 0.1 --json\n"
+      "  topomask bench attention --graph torus:32768,8 --heads 8 --dtype bfloat16 --device cuda");
   sub->callback([command] { run_bench_attention(*command); });
 }
 

@@ -13,6 +13,7 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "topomask/device.h"
 #include "topomask/features.h"
 #include "walker_loop.h"
 
@@ -28,6 +29,8 @@ struct BenchWalksCommand {
   int hops = 8;
   std::optional<double> p_halt;
   int repeats = 7;
+  std::string device_word = "cpu";
+  c10::Device device = c10::kCPU;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -38,7 +41,8 @@ double seconds_since(Clock::time_point start) {
 
 struct Results {
   std::int64_t topomask_steps = 0, loop_steps = 0;
-  std::vector<double> topomask, loop, drawing, features;  // seconds; `drawing` is a part of `loop`
+  // Seconds; `drawing` is a part of `loop`, `features_on_cpu` is measured beside a GPU alone.
+  std::vector<double> topomask, loop, drawing, features, features_on_cpu;
 
   // The loop with its uniforms drawn beforehand.
   Timing loop_alone() const {
@@ -73,6 +77,11 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
                         {"max_hops", kDefaultMaxHops},
                         {"seconds_median", features.median},
                         {"seconds_spread", features.spread}};
+    if (!results.features_on_cpu.empty()) {
+      const double on_cpu = summarise_times(results.features_on_cpu).median;
+      json["features"]["seconds_on_cpu"] = on_cpu;
+      json["features"]["ratio_to_cpu"] = on_cpu / features.median;
+    }
     json["setting"] = {{"graph", command.graph.spec},
                        {"nodes", graph.num_nodes()},
                        {"entries", graph.num_entries()},
@@ -81,7 +90,10 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
                        {"p_halt", command.p_halt ? nlohmann::ordered_json(*command.p_halt) : nullptr},
                        {"repeats", command.repeats},
                        {"spread", "largest - smallest"}};
-    json["machine"] = {{"version", TOPOMASK_VERSION}, {"threads", num_threads()}, {"cpu", cpu_model()}};
+    json["machine"] = {{"version", TOPOMASK_VERSION},
+                       {"threads", num_threads()},
+                       {"cpu", cpu_model()},
+                       {"gpu", device_name(command.device)}};
     fmt::print("{}\n", json.dump());
   } else if (!command.run.quiet) {
     Table table({"walks", "median", "spread", "steps"});
@@ -95,6 +107,11 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
     table.print();
     fmt::print("ratio {:.2f}, {:.2f} without drawing; coalesced features (p_halt {}) in {}\n", ratio,
                ratio_alone, kFeaturePHalt, format_seconds(features.median));
+    if (!results.features_on_cpu.empty()) {
+      const double on_cpu = summarise_times(results.features_on_cpu).median;
+      fmt::print("features on the CPU in {}: {} is {:.1f} times as fast\n", format_seconds(on_cpu),
+                 device_name(command.device), on_cpu / features.median);
+    }
     fmt::print("{}: {} nodes, {} walks of {} hops, {} repeats, {} thread(s), {}, topomask {}\n",
                command.graph.spec, format_count(static_cast<double>(graph.num_nodes())), command.num_walks,
                command.hops, command.repeats, num_threads(), cpu_model(), TOPOMASK_VERSION);
@@ -112,11 +129,13 @@ WalkOptions walk_options(const BenchWalksCommand& command) {
   return options;
 }
 
-void run_bench_walks(const BenchWalksCommand& command) {
+void run_bench_walks(BenchWalksCommand& command) {
   set_num_threads(command.run.threads.value_or(1));
+  command.device = parse_device(command.device_word);
   check(command.repeats >= 1, "--repeats: expected at least 1, got {}", command.repeats);
   const WalkOptions options = walk_options(command);
   const Graph graph = command.graph.load_raw();
+  const Graph there = graph.to(command.device);  // where our walks run; the loop is the CPU's
   const WalkerLoop loop(graph, command.num_walks, command.hops, command.p_halt, command.run.seed);
 
   Results results;
@@ -124,13 +143,14 @@ void run_bench_walks(const BenchWalksCommand& command) {
   const auto count_steps = [&](const at::Tensor& walks) {
     return walks.ge(0).sum().item<std::int64_t>() - graph.num_nodes() * command.num_walks;
   };
-  results.topomask_steps = count_steps(sample_walks(graph, options));
+  results.topomask_steps = count_steps(sample_walks(there, options));
   results.loop_steps = count_steps(loop.walk(loop.draw()));
   Progress progress("repeats", command.run.quiet);
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
     // In turns, so that a change of the machine's pace meets both.
     auto start = Clock::now();
-    sample_walks(graph, options);
+    sample_walks(there, options);
+    synchronise(command.device);
     results.topomask.push_back(seconds_since(start));
     start = Clock::now();
     const WalkerLoop::Uniforms uniforms = loop.draw();
@@ -145,9 +165,15 @@ void run_bench_walks(const BenchWalksCommand& command) {
   feature_options.p_halt = kFeaturePHalt;
   feature_options.max_hops = kDefaultMaxHops;
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
-    const auto start = Clock::now();
-    sample_walk_features(graph, feature_options);
+    auto start = Clock::now();
+    sample_walk_features(there, feature_options);
+    synchronise(command.device);
     results.features.push_back(seconds_since(start));
+    if (command.device.is_cuda()) {
+      start = Clock::now();
+      sample_walk_features(graph, feature_options);
+      results.features_on_cpu.push_back(seconds_since(start));
+    }
     progress.update(command.repeats + repeat + 1, 2 * command.repeats);
   }
   erase_progress_line();
@@ -164,6 +190,7 @@ void add_bench_walks_command(CLI::App& bench) {
   sub->add_option("--hops", command->hops, "Hops of every walk")->capture_default_str();
   sub->add_option("--p-halt", command->p_halt, "Halt with this probability at every node (default: never)");
   sub->add_option("--repeats", command->repeats, "Timed runs of each")->capture_default_str();
+  add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(
       "One thread unless --threads says otherwise. The loop draws its uniforms with torch::rand, has int64 "
@@ -172,7 +199,8 @@ void add_bench_walks_command(CLI::App& bench) {
       "half.\n"
       "Examples:\n"
       "  topomask bench walks --graph grid:181x181\n"
-      "  topomask bench walks --graph regular:2000000,8 --walks 4 --repeats 3 --json");
+      "  topomask bench walks --graph regular:2000000,8 --walks 4 --repeats 3 --json\n"
+      "  topomask bench walks --graph grid:1000x1000 --device cuda");
   sub->callback([command] { run_bench_walks(*command); });
 }
 

@@ -20,6 +20,7 @@ void add_experiment_command(CLI::App& app);
 // Under `bench`.
 void add_bench_walks_command(CLI::App& bench);
 void add_bench_attention_command(CLI::App& bench);
+void add_bench_points_command(CLI::App& bench);
 
 // Under `experiment`.
 void add_image_table_command(CLI::App& experiment);

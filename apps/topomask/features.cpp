@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "options.h"
 #include "table.h"
+#include "topomask/device.h"
 #include "topomask/npy.h"
 #include "topomask/theory.h"
 
@@ -23,6 +24,7 @@ struct FeaturesCommand {
   std::int64_t num_walks = 16;
   std::string kernel;
   std::string out, out_keys;
+  std::string device = "cpu";
 };
 
 template <class Element>
@@ -42,11 +44,15 @@ void run_features(const FeaturesCommand& command) {
   command.run.apply();
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
-  const Graph graph = command.graph.load();
+  const c10::Device device = parse_device(command.device);
+  const Graph graph = command.graph.load().to(device);
 
   const auto start = std::chrono::steady_clock::now();
-  const GraphFeatures features = sample_features(graph, options);
+  GraphFeatures features = sample_features(graph, options);
+  synchronise(device);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  features.query = features.query.to(c10::kCPU);
+  features.key = features.key.to(c10::kCPU);
   write_features(features.query, feature_modulation(kernel, options), command.out);
   if (!command.out_keys.empty())
     write_features(features.key, key_modulation(kernel, options), command.out_keys);
@@ -92,6 +98,7 @@ void add_features_command(CLI::App& app) {
   add_walk_options(*sub, command->walks);
   sub->add_option("--out", command->out, "Where Phi goes (.npz)")->type_name("FILE")->required();
   sub->add_option("--out-keys", command->out_keys, "Where Psi goes (.npz)")->type_name("FILE");
+  add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(
       "Phi Psi^T estimates the kernel itself; both load with scipy.sparse.load_npz. Psi equals Phi for "

@@ -104,14 +104,15 @@ MaskPtr shortest_path(const MaskFlags& flags, const Graph& graph, MaskParameters
 
 // z(degree) = (1 + degree) / (2 + degree) unless logits are given.
 MaskPtr degree(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  const std::int64_t largest = summarise(graph).degree_max;
+  const std::int64_t largest = summarise(graph.to(c10::kCPU)).degree_max;
   const at::Tensor logits = flags.logits.empty() ? at::arange(1, largest + 2, at::kDouble).log().unsqueeze(0)
                                                  : series(parse_numbers(flags.logits, "--logits"));
   return std::make_shared<DegreeMask>(graph, parameters.take({"logits"}, logits));
 }
 
-MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, MaskParameters& parameters) {
-  const Graph raw = flags.graph.load_raw();
+MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, c10::Device device,
+                            MaskParameters& parameters) {
+  const Graph raw = flags.graph.load_raw().to(device);
   switch (flags.name) {
     case MaskName::grf:
     case MaskName::grf_asymmetric:
@@ -142,10 +143,10 @@ MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, MaskPara
 
 }  // namespace
 
-MaskPtr MaskFlags::make(std::uint64_t seed) const {
+MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
   check(global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", global_tokens);
-  MaskParameters learned(parameters);
-  const MaskPtr mask = make_without_tokens(*this, seed, learned);
+  MaskParameters learned(parameters, device);
+  const MaskPtr mask = make_without_tokens(*this, seed, device, learned);
   learned.check_all_taken();
   if (!out_parameters.empty()) learned.write(out_parameters);
   return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);

@@ -36,7 +36,7 @@ struct MaskFlags {
   double decay = 0.5, a = -1, b = 0, beta = 0.5;
   std::int64_t global_tokens = 0;
 
-  MaskPtr make(std::uint64_t seed) const;
+  MaskPtr make(std::uint64_t seed, c10::Device device = c10::kCPU) const;
 };
 void add_mask_options(CLI::App& command, MaskFlags& flags);
 

@@ -9,13 +9,13 @@
 
 namespace topomask::cli {
 
-MaskParameters::MaskParameters(const std::string& path) : path_(path) {
+MaskParameters::MaskParameters(const std::string& path, c10::Device device) : path_(path), device_(device) {
   if (!path.empty()) stored_ = read_safetensors(path).tensors;
 }
 
 at::Tensor MaskParameters::take(std::initializer_list<const char*> names, const at::Tensor& otherwise) {
   const std::string first = *names.begin();
-  if (path_.empty()) return taken_[first] = otherwise;
+  if (path_.empty()) return taken_[first] = otherwise.to(device_);
   std::vector<std::string> found;
   for (const auto& [stored, tensor] : stored_) {
     for (const std::string name : names) {
@@ -31,7 +31,7 @@ at::Tensor MaskParameters::take(std::initializer_list<const char*> names, const 
         "{}: expected '{}' to be a floating-point tensor of {} dimensions, got {} of shape [{}]", path_,
         found.front(), otherwise.dim(), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   const bool wide = tensor.scalar_type() == at::kDouble;
-  return taken_[first] = tensor.to(wide ? at::kDouble : at::kFloat);
+  return taken_[first] = tensor.to(device_, wide ? at::kDouble : at::kFloat);
 }
 
 void MaskParameters::check_all_taken() const {
@@ -44,7 +44,7 @@ void MaskParameters::check_all_taken() const {
 
 void MaskParameters::write(const std::string& path) const {
   SafetensorsFile file;
-  for (const auto& [name, tensor] : taken_) file.tensors[name] = tensor.to(at::kFloat);
+  for (const auto& [name, tensor] : taken_) file.tensors[name] = tensor.to(at::kCPU, at::kFloat);
   file.metadata["format"] = "pt";
   write_safetensors(path, file);
 }

@@ -12,8 +12,8 @@ namespace topomask::cli {
 
 class MaskParameters {
  public:
-  // Reads a safetensors file; an empty path stands for none.
-  explicit MaskParameters(const std::string& path);
+  // Reads a safetensors file; an empty path stands for none. Parameters are taken to the device.
+  MaskParameters(const std::string& path, c10::Device device);
 
   // The parameter of one of these names (the first is the one that is written), [heads] or [heads, ...], from
   // the file; without a file the default. A name in the file may have a prefix, "mask.f", as long as there is
@@ -27,6 +27,7 @@ class MaskParameters {
 
  private:
   std::string path_;
+  c10::Device device_;
   std::map<std::string, at::Tensor> stored_, taken_;
 };
 

@@ -73,6 +73,12 @@ void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_flag("--quiet", options.quiet, "Print nothing but errors (and JSON, if asked for)");
 }
 
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda or cuda:N; walks do not depend on it")
+      ->type_name("NAME")
+      ->capture_default_str();
+}
+
 Graph GraphOptions::load_raw() const {
   NamedGraph named = load_graph(spec, policy);
   if (!out_ids.empty()) {

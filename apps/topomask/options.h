@@ -31,6 +31,9 @@ void add_run_options(CLI::App& command, RunOptions& options);
 // The same without --seed, for commands whose seed is one of many settings.
 void add_output_options(CLI::App& command, RunOptions& options);
 
+// --device
+void add_device_option(CLI::App& command, std::string& device);
+
 // --graph, --normalise, --out-ids and what to do with irregular edges
 struct GraphOptions {
   std::string spec;

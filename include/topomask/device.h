@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 namespace topomask {
@@ -14,5 +15,15 @@ bool cuda_is_available();
 // "cpu", "cuda" or "cuda:1". Throws where the word is none of these, where the library was built without
 // CUDA, or where there is no such GPU.
 c10::Device parse_device(const std::string& word);
+
+// Waits until the device has done what it was given; at once for the CPU.
+void synchronise(c10::Device device);
+
+// Most bytes that torch held on a GPU since the last reset; 0 for the CPU.
+std::int64_t peak_memory(c10::Device device);
+void reset_peak_memory(c10::Device device);
+
+// "NVIDIA H200"; "" for the CPU.
+std::string device_name(c10::Device device);
 
 }  // namespace topomask

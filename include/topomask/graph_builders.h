@@ -43,4 +43,7 @@ Graph knn_graph(const at::Tensor& points, const KnnOptions& options);
 // The neighbours themselves: [N, k] int32, nearest first.
 at::Tensor knn_indices(const at::Tensor& points, std::int64_t k);
 
+// A point cloud to try things on: points spread evenly over a torus, in Morton order. [N, 3] float.
+at::Tensor torus_points(std::int64_t num_points, std::uint64_t seed = 0);
+
 }  // namespace topomask

@@ -3,9 +3,12 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "core/check.h"
 #include "core/parallel.h"
+#include "core/random.h"
 #include "graph/cpu/generators.h"
 #include "graph/cpu/knn.h"
 #include "graph/cpu/limits.h"
@@ -53,6 +56,27 @@ Graph random_regular(std::int64_t num_nodes, std::int64_t degree, std::uint64_t 
 
 Graph karate_club() {
   return Graph::from_csr(karate_rows(), false);
+}
+
+at::Tensor torus_points(std::int64_t num_points, std::uint64_t seed) {
+  check_num_nodes("torus_points", num_points);
+  constexpr double kRing = 1, kTube = 0.4, kTurn = 2 * std::numbers::pi;
+  constexpr std::uint32_t kPurpose = 0x746f7275;  // of this generator's random numbers alone
+  RandomStream stream(seed, kPurpose);
+  at::Tensor points = at::empty({num_points, 3}, at::kFloat);
+  auto* out = points.data_ptr<float>();
+  for (std::int64_t i = 0; i < num_points; ++i) {
+    const double around = kTurn * stream.next_double();
+    // The outer side has more area: angles of the tube are accepted in proportion to it.
+    double tube = kTurn * stream.next_double();
+    while (stream.next_double() * (kRing + kTube) > kRing + kTube * std::cos(tube))
+      tube = kTurn * stream.next_double();
+    const double radius = kRing + kTube * std::cos(tube);
+    *out++ = static_cast<float>(radius * std::cos(around));
+    *out++ = static_cast<float>(radius * std::sin(around));
+    *out++ = static_cast<float>(kTube * std::sin(tube));
+  }
+  return points.index_select(0, morton_order(points));
 }
 
 namespace {

@@ -162,6 +162,16 @@ Graph make_knn(Arguments& arguments) {
                    options);
 }
 
+Graph make_torus(Arguments& arguments) {
+  const auto num_points = arguments.number<std::int64_t>("the number of points");
+  KnnOptions options;
+  options.k = arguments.number<std::int64_t>("the number of neighbours");
+  options.symmetric = true;
+  const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
+  arguments.finish();
+  return knn_graph(torus_points(num_points, seed), options);
+}
+
 Graph make_karate(Arguments& arguments) {
   arguments.finish();
   return karate_club();
@@ -182,6 +192,7 @@ constexpr std::array kGenerators = {
     Generator{"ba", "ba:N,M[,SEED]", make_barabasi_albert},
     Generator{"regular", "regular:N,D[,SEED]", make_random_regular},
     Generator{"knn", "knn:FILE,K[,symmetric]", make_knn},
+    Generator{"torus", "torus:N,K[,SEED]", make_torus},
     Generator{"karate", "karate", make_karate},
 };
 
