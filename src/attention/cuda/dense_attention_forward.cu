@@ -82,6 +82,18 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
   float out[kRowBlocks][kWidth / 8][4] = {};
   RowState state[kRowBlocks][2];
 
+  // The mask of the next step is on its way while this one is multiplied.
+  Pair m16[kRowBlocks][2][4];
+  const auto load_mask = [&](int step) {
+#pragma unroll
+    for (int m = 0; m < kRowBlocks; ++m) {
+#pragma unroll
+      for (int b = 0; b < 2; ++b)
+        PackedMask::load(m16[m][b], mask.at(warp_row / 16 + m, step * (kStep / 16) + b) + lane);
+    }
+  };
+  if (active) load_mask(0);
+
   const int num_tiles = (n + kTileKeys - 1) / kTileKeys;
   for (int tile = 0; tile < num_tiles; ++tile) {
     wait_for_copies();
@@ -106,15 +118,6 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
 
 #pragma unroll
     for (int step = 0; step < kTileKeys / kStep; ++step) {
-      Pair m16[kRowBlocks][2][4];
-#pragma unroll
-      for (int m = 0; m < kRowBlocks; ++m) {
-#pragma unroll
-        for (int b = 0; b < 2; ++b) {
-          mask.load(m16[m][b], warp_row / 16 + m, tile * (kTileKeys / 16) + step * 2 + b, lane);
-        }
-      }
-
       float score[kRowBlocks][4][4] = {};
 #pragma unroll
       for (int c = 0; c < kBlocks; ++c) {
@@ -152,7 +155,7 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
             largest_here = fmaxf(largest_here, __shfl_xor_sync(0xffffffffu, largest_here, 2));
             RowState& row = state[m][half];
             largest_here = fmaxf(largest_here, row.max);
-            shrink[half] = largest_here == row.max ? 1 : exp2f((row.max - largest_here) * exponent_scale);
+            shrink[half] = largest_here == row.max ? 1 : fast_exp2((row.max - largest_here) * exponent_scale);
             row.max = largest_here;
             row.sum *= shrink[half];
           }
@@ -173,7 +176,7 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
                 float& x = score[m][s][half * 2 + e];
-                x = exp2f(fmaf(x, exponent_scale, -base));
+                x = fast_exp2(fmaf(x, exponent_scale, -base));
               }
             }
           }
@@ -195,6 +198,9 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
           }
         }
       }
+
+      const int next_step = tile * (kTileKeys / kStep) + step + 1;
+      if (next_step < num_tiles * (kTileKeys / kStep)) load_mask(next_step);
 
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
@@ -230,8 +236,8 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
         if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.scale;
       }
     }
-    store_rows<T>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row, f.out_strides.row,
-                  static_cast<const T*>(nullptr), 0, 0, n - warp_row - m * 16, a.d_v, lane);
+    store_rows<T, kWidth>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row, f.out_strides.row,
+                          nullptr, 0, n - warp_row - m * 16, a.d_v, lane);
   }
 }
 

@@ -28,10 +28,6 @@ __global__ void pack_kernel(const float* mask, std::int64_t head_stride, std::in
                     pair(row + 8, column + 8)};
 }
 
-int blocks_per_side(int num_nodes) {
-  return (num_nodes + kMaskPad - 1) / kMaskPad * (kMaskPad / 16);
-}
-
 }  // namespace
 
 bool dense_attention_fits(int d, int d_v) {
@@ -44,14 +40,14 @@ bool dense_attention_fits(int d, int d_v) {
 }
 
 std::int64_t packed_mask_bytes(int mask_heads, int num_nodes) {
-  const std::int64_t side = blocks_per_side(num_nodes);
+  const std::int64_t side = PackedMask::blocks_per_side(num_nodes);
   return mask_heads * side * side * 512;
 }
 
 cudaError_t pack_mask(const float* mask, std::int64_t head_stride, std::int64_t row_stride,
                       std::int64_t column_stride, int mask_heads, int num_nodes, HalfType type,
                       bool transposed, void* packed, cudaStream_t stream) {
-  const int side = blocks_per_side(num_nodes);
+  const int side = PackedMask::blocks_per_side(num_nodes);
   const std::int64_t lanes = static_cast<std::int64_t>(mask_heads) * side * side * 32;
   const auto kernel = type == HalfType::bfloat16 ? pack_kernel<__nv_bfloat16> : pack_kernel<__half>;
   kernel<<<static_cast<unsigned>((lanes + 255) / 256), 256, 0, stream>>>(

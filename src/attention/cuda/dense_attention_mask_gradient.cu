@@ -11,8 +11,11 @@ using namespace dense;
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRowWarps = 4, kColumnWarps = 2;
+#ifndef DM_COLUMN_WARPS
+#define DM_COLUMN_WARPS 2
+#endif
+constexpr int kRowWarps = 4, kColumnWarps = DM_COLUMN_WARPS;
+constexpr int kThreads = kRowWarps * kColumnWarps * 32;
 
 template <int kWidth>
 struct GradientShape {
@@ -57,36 +60,42 @@ __global__ __launch_bounds__(kThreads,
     return reinterpret_cast<float*>(shared + stage * Shape::kStageBytes + 4 * Shape::kTileBytes) +
            which * kSide;
   };
-  const auto copy_entry = [&](int entry, int stage) {
+  // In four parts, so that they can be spread over the computation: issued at once they would hold it up.
+  const auto copy_entry = [&](int entry, int stage, int which) {
     const int batch = entry / heads_each, head = mask_head + entry % heads_each;
     const int rows = n - first_row, columns = n - first_column;
-    copy_rows<T, kWidth, kThreads>(tile_of(stage, 0), row_start<T>(a.q, a.q_strides, batch, head, first_row),
-                                   a.q_strides.row, 0, kGroups, rows, a.d);
-    copy_rows<T, kWidth, kThreads>(tile_of(stage, 1),
-                                   row_start<T>(a.k, a.k_strides, batch, head, first_column), a.k_strides.row,
-                                   0, kGroups, columns, a.d);
-    copy_rows<T, kWidth, kThreads>(tile_of(stage, 2),
-                                   row_start<T>(b.grad_out, b.grad_out_strides, batch, head, first_row),
-                                   b.grad_out_strides.row, 0, kGroups, rows, a.d_v);
-    copy_rows<T, kWidth, kThreads>(tile_of(stage, 3),
-                                   row_start<T>(a.v, a.v_strides, batch, head, first_column), a.v_strides.row,
-                                   0, kGroups, columns, a.d_v);
-    const int i = static_cast<int>(threadIdx.x);
-    if (i < kSide) {
-      const bool valid = i < rows;
-      const std::int64_t at =
-          (static_cast<std::int64_t>(batch) * a.heads + head) * n + first_row + (valid ? i : 0);
-      copy_word(shared_address(statistics_of(stage, 0) + i), b.inverse_normaliser + at, valid);
-      if (kSoftmax) copy_word(shared_address(statistics_of(stage, 1) + i), b.row_max + at, valid);
-      copy_word(shared_address(statistics_of(stage, 2) + i), b.delta + at, valid);
+    if (which == 0) {
+      copy_rows<T, kWidth, kThreads>(tile_of(stage, 0),
+                                     row_start<T>(a.q, a.q_strides, batch, head, first_row), a.q_strides.row,
+                                     0, kGroups, rows, a.d);
+    } else if (which == 1) {
+      copy_rows<T, kWidth, kThreads>(tile_of(stage, 1),
+                                     row_start<T>(a.k, a.k_strides, batch, head, first_column),
+                                     a.k_strides.row, 0, kGroups, columns, a.d);
+    } else if (which == 2) {
+      copy_rows<T, kWidth, kThreads>(tile_of(stage, 2),
+                                     row_start<T>(b.grad_out, b.grad_out_strides, batch, head, first_row),
+                                     b.grad_out_strides.row, 0, kGroups, rows, a.d_v);
+    } else {
+      copy_rows<T, kWidth, kThreads>(tile_of(stage, 3),
+                                     row_start<T>(a.v, a.v_strides, batch, head, first_column),
+                                     a.v_strides.row, 0, kGroups, columns, a.d_v);
+      const int i = opaque(static_cast<int>(threadIdx.x));
+      if (i < kSide) {
+        const bool valid = i < rows;
+        const std::int64_t at =
+            (static_cast<std::int64_t>(batch) * a.heads + head) * n + first_row + (valid ? i : 0);
+        copy_word(shared_address(statistics_of(stage, 0) + i), b.inverse_normaliser + at, valid);
+        if (kSoftmax) copy_word(shared_address(statistics_of(stage, 1) + i), b.row_max + at, valid);
+        copy_word(shared_address(statistics_of(stage, 2) + i), b.delta + at, valid);
+      }
+      finish_issuing_copies();
     }
-    finish_issuing_copies();
   };
 
   const int warp_row = (warp % kRowWarps) * kRowBlocks * 16,
             warp_column = (warp / kRowWarps) * kColumnBlocks * 16;
   const bool active = first_row + warp_row < n && first_column + warp_column < n;
-  const std::uint32_t by_row = Layout::lane_by_row(lane), by_column = Layout::lane_by_column(lane);
 
   // One bit an entry: whether the mask lets it through.
   std::uint32_t kept[kRowBlocks][(kColumnBlocks + 3) / 4] = {};
@@ -98,9 +107,9 @@ __global__ __launch_bounds__(kThreads,
       for (int c = 0; c < kColumnBlocks; ++c) {
         const int row_block = (first_row + warp_row) / 16 + m,
                   column_block = (first_column + warp_column) / 16 + c;
-        if (row_block >= mask.blocks_per_side || column_block >= mask.blocks_per_side) continue;
+        if (row_block >= mask.side || column_block >= mask.side) continue;
         Pair m16[4];
-        mask.load(m16, row_block, column_block, lane);
+        PackedMask::load(m16, mask.at(row_block, column_block) + lane);
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
           const float2 pair = Half<T>::unpack(m16[e / 2]);
@@ -112,7 +121,10 @@ __global__ __launch_bounds__(kThreads,
   }
 
   float sum[kRowBlocks][2 * kColumnBlocks][4] = {};
-  if (begin < end) copy_entry(begin, 0);
+  if (begin < end) {
+#pragma unroll
+    for (int which = 0; which < 4; ++which) copy_entry(begin, 0, which);
+  }
   for (int entry = begin; entry < end; ++entry) {
     const int stage = (entry - begin) & 1;
     wait_for_copies();
@@ -121,16 +133,26 @@ __global__ __launch_bounds__(kThreads,
       map_features<T, kWidth, kThreads>(tile_of(stage, 1), 0, kGroups, a.d, a.epsilon);
     }
     __syncthreads();
-    if (entry + 1 < end) copy_entry(entry + 1, stage ^ 1);
-    if (!active) continue;
+    const bool more = entry + 1 < end;
+    if (!active) {
+#pragma unroll
+      for (int which = 0; which < 4; ++which) {
+        if (more) copy_entry(entry + 1, stage ^ 1, which);
+      }
+      continue;
+    }
+    const int lane_here = opaque(lane);
+    const std::uint32_t by_row = Layout::lane_by_row(lane_here),
+                        by_column = Layout::lane_by_column(lane_here);
 
     const auto of_rows = [&](int which, int m, int half) {
       return statistics_of(stage, which)[warp_row + m * 16 + half * 8 + g];
     };
     const auto product = [&](float(&c)[kRowBlocks][2 * kColumnBlocks][4], std::uint32_t left,
-                             std::uint32_t right) {
+                             std::uint32_t right, int copies) {
 #pragma unroll
       for (int k = 0; k < kWidth / 16; ++k) {
+        if (more && k < 2) copy_entry(entry + 1, stage ^ 1, copies + k);
         Pair rows[kRowBlocks][4];
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m) {
@@ -150,7 +172,7 @@ __global__ __launch_bounds__(kThreads,
     };
 
     float score[kRowBlocks][2 * kColumnBlocks][4] = {}, grad_weight[kRowBlocks][2 * kColumnBlocks][4];
-    product(score, tile_of(stage, 0), tile_of(stage, 1));
+    product(score, tile_of(stage, 0), tile_of(stage, 1), 0);
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
@@ -160,7 +182,7 @@ __global__ __launch_bounds__(kThreads,
         for (auto& w : grad_weight[m]) w[e] = -delta;
       }
     }
-    product(grad_weight, tile_of(stage, 2), tile_of(stage, 3));
+    product(grad_weight, tile_of(stage, 2), tile_of(stage, 3), 2);
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
@@ -174,7 +196,7 @@ __global__ __launch_bounds__(kThreads,
             float x = score[m][s][half * 2 + e];
             if (kSoftmax) {
               const int bit = (s / 2 % 4) * 8 + (s % 2) * 4 + half * 2 + e;
-              x = (kept[m][s / 8] >> bit) & 1 ? exp2f(fmaf(x, exponent_scale, -max)) : 0;
+              x = (kept[m][s / 8] >> bit) & 1 ? fast_exp2(fmaf(x, exponent_scale, -max)) : 0;
             }
             float& y = sum[m][s][half * 2 + e];
             y = fmaf(x * inverse, grad_weight[m][s][half * 2 + e], y);

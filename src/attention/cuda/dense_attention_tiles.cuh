@@ -17,7 +17,7 @@ namespace topomask::dense {
 
 constexpr int kMaskPad = 64;  // packed masks are padded to whole tiles of this size
 // Shared memory of the greediest kernel, the backward pass; it asserts so.
-constexpr int kMostSharedBytes = 218 * 1024;
+constexpr int kMostSharedBytes = 225 * 1024;
 constexpr float kLog2e = 1.4426950408889634f;
 
 using Pair = std::uint32_t;  // two 16-bit numbers
@@ -59,6 +59,12 @@ __device__ Pair pack(float x, float y) {
   return reinterpret_cast<const Pair&>(both);
 }
 
+template <class T>
+__device__ float dot(Pair x, Pair y) {
+  const float2 u = Half<T>::unpack(x), w = Half<T>::unpack(y);
+  return fmaf(u.x, w.x, u.y * w.y);
+}
+
 // max(x, 0) + epsilon on a pair.
 template <class T>
 __device__ Pair relu_features(Pair x, float epsilon) {
@@ -68,11 +74,22 @@ __device__ Pair relu_features(Pair x, float epsilon) {
   return reinterpret_cast<const Pair&>(sum);
 }
 
-// x where the pair r of raw inputs is positive, 0 elsewhere: the derivative of max(r, 0).
+// Which of the eight numbers of a chunk are positive: max(x, 0) passes their gradients on.
 template <class T>
-__device__ Pair where_positive(Pair x, Pair r) {
-  const float2 raw = Half<T>::unpack(r);
-  return x & ((raw.x > 0 ? 0xffffu : 0) | (raw.y > 0 ? 0xffff0000u : 0));
+__device__ std::uint8_t positive_bits(const uint4& chunk) {
+  std::uint32_t bits = 0;
+  const Pair pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = Half<T>::unpack(pairs[i]);
+    bits |= (x.x > 0 ? 1u : 0u) << (2 * i) | (x.y > 0 ? 2u : 0u) << (2 * i);
+  }
+  return static_cast<std::uint8_t>(bits);
+}
+
+// A pair with only the numbers kept that the two lowest bits name.
+__device__ inline Pair keep(Pair x, std::uint32_t bits) {
+  return x & ((bits & 1 ? 0xffffu : 0u) | (bits & 2 ? 0xffff0000u : 0u));
 }
 
 // A row-major tile of kWidth 16-bit columns in shared memory. 16-byte chunks are permuted within a row so
@@ -99,6 +116,21 @@ struct Tile {
     return tile + row * kRowBytes + (lane_offset ^ (chunk << 4));
   }
 };
+
+// 2^x without the detour for denormal results; -inf gives 0.
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The same number, about which the compiler may assume nothing: what is computed from it is computed where it
+// is used. Otherwise offsets that hold for a whole loop are kept in registers that the accumulators need, and
+// the loop's own state goes to memory.
+__device__ inline int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
@@ -169,10 +201,14 @@ __device__ inline void wait_for_copies() {
 template <int kWidth, int kThreads>
 struct Groups {
   static constexpr int kRows = kThreads / Tile<kWidth>::kChunks;
-  __device__ static int row(int group) {
-    return group * kRows + static_cast<int>(threadIdx.x) / Tile<kWidth>::kChunks;
+  int first_row, chunk;
+  __device__ Groups() {
+    const int thread = opaque(static_cast<int>(threadIdx.x));
+    first_row = thread / Tile<kWidth>::kChunks;
+    chunk = thread % Tile<kWidth>::kChunks;
   }
-  __device__ static int chunk() { return static_cast<int>(threadIdx.x) % Tile<kWidth>::kChunks; }
+  __device__ int row(int group) const { return group * kRows + first_row; }
+  __device__ std::uint32_t offset(int group) const { return Tile<kWidth>::offset(row(group), chunk); }
 };
 
 // Copies groups [begin, end) of rows into a tile; rows from `valid` on and channels from `channels` on become
@@ -180,25 +216,29 @@ struct Groups {
 template <class T, int kWidth, int kThreads>
 __device__ void copy_rows(std::uint32_t tile, const T* rows, std::int64_t stride, int begin, int end,
                           int valid, int channels) {
-  using Mine = Groups<kWidth, kThreads>;
+  const Groups<kWidth, kThreads> mine;
 #pragma unroll
   for (int group = begin; group < end; ++group) {
-    const int row = Mine::row(group), chunk = Mine::chunk();
-    const bool inside = row < valid && chunk * 8 < channels;
-    copy_chunk(tile + Tile<kWidth>::offset(row, chunk),
-               rows + (inside ? row * static_cast<int>(stride) + chunk * 8 : 0), inside);
+    const int row = mine.row(group);
+    const bool inside = row < valid && mine.chunk * 8 < channels;
+    copy_chunk(tile + mine.offset(group),
+               rows + (inside ? row * static_cast<int>(stride) + mine.chunk * 8 : 0), inside);
   }
 }
 
-// Turns what the same thread has copied into features: no barrier is needed in between.
+// Turns what the same thread has copied into features: no barrier is needed in between. positive: a byte for
+// each chunk, row by row, or null.
 template <class T, int kWidth, int kThreads>
-__device__ void map_features(std::uint32_t tile, int begin, int end, int channels, float epsilon) {
-  using Mine = Groups<kWidth, kThreads>;
-  if (Mine::chunk() * 8 >= channels) return;  // padding must stay zero, not become epsilon
+__device__ void map_features(std::uint32_t tile, int begin, int end, int channels, float epsilon,
+                             std::uint8_t* positive = nullptr) {
+  const Groups<kWidth, kThreads> mine;
+  if (mine.chunk * 8 >= channels) return;  // padding must stay zero, not become epsilon
 #pragma unroll
   for (int group = begin; group < end; ++group) {
-    const std::uint32_t address = tile + Tile<kWidth>::offset(Mine::row(group), Mine::chunk());
+    const std::uint32_t address = tile + mine.offset(group);
     uint4 x = read_shared(address);
+    if (positive != nullptr)
+      positive[mine.row(group) * Tile<kWidth>::kChunks + mine.chunk] = positive_bits<T>(x);
     x.x = relu_features<T>(x.x, epsilon);
     x.y = relu_features<T>(x.y, epsilon);
     x.z = relu_features<T>(x.z, epsilon);
@@ -224,12 +264,13 @@ __device__ inline uint4 gather_row(Pair x0, Pair x1, Pair x2, Pair x3, int lane)
 }
 
 // Writes 16 rows of accumulators, columns from `first` on, scaled, to row-major memory of which `rows` rows
-// and `channels` columns exist. With `raw`, the inputs of max(x, 0), the gradient stops where they are not
-// positive.
-template <class T, int kTiles>
+// and `channels` columns exist. positive: bytes of map_features() for these rows, or null; the gradient stops
+// where the input of max(x, 0) was not positive.
+template <class T, int kWidth, int kTiles>
 __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float lower_scale, T* to,
-                           std::int64_t stride, const T* raw, std::int64_t raw_stride, int first, int rows,
+                           std::int64_t stride, const std::uint8_t* positive, int first, int rows,
                            int channels, int lane) {
+  constexpr int kChunks = Tile<kWidth>::kChunks;
   const int g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -245,48 +286,44 @@ __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float
         }
         uint4 whole = gather_row(x[0], x[1], x[2], x[3], lane);
         const int column = first + (n + t) * 8;
-        if (row >= rows || column >= channels) continue;
-        if (raw != nullptr) {
-          const uint4 r = *reinterpret_cast<const uint4*>(raw + row * raw_stride + column);
-          whole.x = where_positive<T>(whole.x, r.x);
-          whole.y = where_positive<T>(whole.y, r.y);
-          whole.z = where_positive<T>(whole.z, r.z);
-          whole.w = where_positive<T>(whole.w, r.w);
+        if (positive != nullptr) {
+          const std::uint32_t bits = positive[row * kChunks + column / 8];
+          whole = {keep(whole.x, bits), keep(whole.y, bits >> 2), keep(whole.z, bits >> 4),
+                   keep(whole.w, bits >> 6)};
         }
-        *reinterpret_cast<uint4*>(to + row * stride + column) = whole;
+        if (row < rows && column < channels) *reinterpret_cast<uint4*>(to + row * stride + column) = whole;
       }
     } else {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         Pair x = pack<T>(c[n][half * 2] * scale, c[n][half * 2 + 1] * scale);
         const int column = first + n * 8 + 2 * t;
-        if (row >= rows || column >= channels) continue;
-        if (raw != nullptr) {
-          x = where_positive<T>(x, *reinterpret_cast<const Pair*>(raw + row * raw_stride + column));
-        }
-        *reinterpret_cast<Pair*>(to + row * stride + column) = x;
+        if (positive != nullptr) x = keep(x, positive[row * kChunks + column / 8] >> (2 * t));
+        if (row < rows && column < channels) *reinterpret_cast<Pair*>(to + row * stride + column) = x;
       }
     }
   }
 }
 
-// The 16 x 16 block of a packed mask at block row i, block column j: 8 numbers of this lane, in the order of
-// a left operand.
+// 16 x 16 blocks of a packed mask, row by row: 8 numbers of each lane, in the order of a left operand.
 struct PackedMask {
   const uint4* blocks;
-  int blocks_per_side;
+  int side;
 
-  __device__ PackedMask(const void* packed, int head, int num_nodes)
-      : blocks_per_side((num_nodes + kMaskPad - 1) / kMaskPad * (kMaskPad / 16)) {
-    blocks = static_cast<const uint4*>(packed) +
-             static_cast<std::int64_t>(head) * blocks_per_side * blocks_per_side * 32;
+  __host__ __device__ static int blocks_per_side(int num_nodes) {
+    return (num_nodes + kMaskPad - 1) / kMaskPad * (kMaskPad / 16);
   }
-  __device__ void load(Pair (&m)[4], int i, int j, int lane) const {
-    const uint4 x = __ldg(blocks + (static_cast<std::int64_t>(i) * blocks_per_side + j) * 32 + lane);
-    m[0] = x.x;
-    m[1] = x.y;
-    m[2] = x.z;
-    m[3] = x.w;
+  __device__ PackedMask(const void* packed, int head, int num_nodes) : side(blocks_per_side(num_nodes)) {
+    blocks = static_cast<const uint4*>(packed) + static_cast<std::int64_t>(head) * side * side * 32;
+  }
+  __device__ const uint4* at(int row, int column) const {
+    return blocks + (static_cast<std::int64_t>(row) * side + column) * 32;
+  }
+  __device__ static void load(Pair (&m)[4], const uint4* from) {
+    // Read from the L2 cache, where all of the batch finds it; the L1 cache has nothing to gain.
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "l"(from));
   }
 };
 
