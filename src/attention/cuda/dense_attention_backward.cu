@@ -60,7 +60,6 @@ struct SharedMemory {
   Queries queries[2];  // of this tile and of the next
   T grad_dots[Shape::kKeys * Shape::kQueries];
   Statistics statistics[2];
-  std::uint8_t key_bits[2][Shape::kKeys * kChunks], query_bits[2][Shape::kQueries * kChunks];  // positive
   Item<T> items[4];  // of the last, this and the next; a power of two
 };
 static_assert(sizeof(SharedMemory<__half, 64>) <= kMostSharedBytes);
@@ -146,8 +145,7 @@ struct BackwardBlock {
   }
 
   __device__ void map_keys(int number, int begin, int end) const {
-    map_features<T, kWidth, kThreads>(shared_address(shared.keys[number & 1].k), begin, end, a.d, a.epsilon,
-                                      shared.key_bits[number & 1]);
+    map_features<T, kWidth, kThreads>(shared_address(shared.keys[number & 1].k), begin, end, a.d, a.epsilon);
   }
 
   // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
@@ -155,8 +153,7 @@ struct BackwardBlock {
     auto& queries = shared.queries[stage];
     auto& statistics = shared.statistics[stage];
     if (a.relu) {
-      map_features<T, kWidth, kThreads>(shared_address(queries.q), 0, kQueryGroups, a.d, a.epsilon,
-                                        shared.query_bits[stage]);
+      map_features<T, kWidth, kThreads>(shared_address(queries.q), 0, kQueryGroups, a.d, a.epsilon);
     }
     const Mine mine;
     float sum[kQueryGroups];
@@ -192,7 +189,7 @@ struct BackwardBlock {
 #pragma unroll
     for (int m = 0; m < kKeyBlocks; ++m) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) PackedMask::load(m16[m][c], mask + (m * side + c) * 32);
+      for (int c = 0; c < 2; ++c) PackedMask::load<true>(m16[m][c], mask + (m * side + c) * 32);
     }
   }
 
@@ -276,6 +273,7 @@ struct BackwardBlock {
       }
     }
     accumulate(grad_v, weight, shared_address(queries.grad_out), step, lane);
+    __syncwarp();  // keeps the next product from starting early: both at once would not fit the registers
 
     Scores grad_weight;  // <grad_out_i, v_j> - delta_i
 #pragma unroll
@@ -361,9 +359,14 @@ struct BackwardBlock {
     const float factor = (kSoftmax ? a.scale : 1.f) / weight_scale<T>(a.num_nodes);
     float* share = item(number).share;
     if (share == nullptr) {
-      store_rows<T, kWidth>(
-          grad_q, factor, factor, item(number).grad_q + first * b.grad_q_strides.row, b.grad_q_strides.row,
-          a.relu ? shared.query_bits[stage] + row * Layout::kChunks : nullptr, column, valid, a.d, lane);
+      T* to = item(number).grad_q + first * b.grad_q_strides.row;
+      if (a.relu) {
+        store_rows<T, kWidth, true>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
+                                    lane, shared_address(shared.queries[stage].q), row, a.epsilon);
+      } else {
+        store_rows<T, kWidth, false>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
+                                     lane);
+      }
       return;
     }
     share += static_cast<std::int64_t>(first) * a.d + column + (lane & 3) * 2;
@@ -385,70 +388,86 @@ struct BackwardBlock {
     const float factor = 1 / weight_scale<T>(a.num_nodes), key_factor = kSoftmax ? factor * a.scale : factor;
     T* to_k = item(number).grad_k + key * b.grad_k_strides.row;
     T* to_v = item(number).grad_v + key * b.grad_v_strides.row;
-    const std::uint8_t* bits = a.relu ? shared.key_bits[number & 1] + key * Layout::kChunks : nullptr;
 #pragma unroll
-    for (int m = 0; m < kKeyBlocks; ++m) {
-      store_rows<T, kWidth>(grad_v[m], factor, factor, to_v + m * 16 * b.grad_v_strides.row,
-                            b.grad_v_strides.row, nullptr, 0, valid - m * 16, a.d_v, lane);
-      store_rows<T, kWidth>(grad_k[m], key_factor, key_factor, to_k + m * 16 * b.grad_k_strides.row,
-                            b.grad_k_strides.row, bits == nullptr ? bits : bits + m * 16 * Layout::kChunks, 0,
-                            valid - m * 16, a.d, lane);
+    for (int m = 0; m < kKeyBlocks;
+         ++m, to_k += 16 * b.grad_k_strides.row, to_v += 16 * b.grad_v_strides.row) {
+      const int rows = valid - m * 16;
+      store_rows<T, kWidth, false>(grad_v[m], factor, factor, to_v, b.grad_v_strides.row, 0, rows, a.d_v,
+                                   lane);
+      if (a.relu) {
+        store_rows<T, kWidth, true>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
+                                    a.d, lane, shared_address(shared.keys[number & 1].k), key + m * 16,
+                                    a.epsilon);
+      } else {
+        store_rows<T, kWidth, false>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
+                                     a.d, lane);
+      }
     }
   }
 
-  __device__ void run(int blocks_of_keys) const {
-    const int num_items = a.batch * a.heads * blocks_of_keys;
-    const int num_tiles = (a.num_nodes + Shape::kQueries - 1) / Shape::kQueries;
-    constexpr int kSteps = Shape::kQueries / kStep;
-    // Groups of the next keys and values that are copied with each tile.
-    const int slice = (kKeyGroups + num_tiles - 1) / num_tiles;
-    const auto slice_begin = [&](int tile) { return min(tile * slice, kKeyGroups); };
+  __device__ int num_tiles() const {
+    return (opaque(a.num_nodes) + Shape::kQueries - 1) / Shape::kQueries;
+  }
+  // Groups of the next keys and values that are copied with a tile.
+  __device__ int slice_begin(int tile) const {
+    return min(tile * ((kKeyGroups + num_tiles() - 1) / num_tiles()), kKeyGroups);
+  }
+  // The number-th item of this block of threads, among those of all.
+  __device__ static int index_of(int number) {
+    return static_cast<int>(blockIdx.x) + opaque(number) * static_cast<int>(gridDim.x);
+  }
 
-    int index = blockIdx.x, stage = 0;
-    if (thread() == 0) describe_item(0, index, blocks_of_keys);
+  __device__ void run(int blocks_of_keys) const {
+    constexpr int kSteps = Shape::kQueries / kStep;
+    const auto exists = [&](int number) {
+      return index_of(number) < opaque(a.batch) * a.heads * blocks_of_keys;
+    };
+    if (thread() == 0) describe_item(0, index_of(0), blocks_of_keys);
     __syncthreads();
     copy_keys(0, 0, kKeyGroups);
     copy_queries(0, 0, 0);
     finish_issuing_copies();
 
-    for (int number = 0; index < num_items; ++number, index += gridDim.x) {
-      const bool more = index + static_cast<int>(gridDim.x) < num_items;
-      if (more && thread() == 0) describe_item(number + 1, index + gridDim.x, blocks_of_keys);
-      const bool active = item(number).first_key + warp_key() / 32 * 32 < a.num_nodes;
+    int stage = 0;
+#pragma unroll 1
+    for (int number = 0; exists(number); ++number) {
+      if (exists(number + 1) && thread() == 0)
+        describe_item(number + 1, index_of(number + 1), blocks_of_keys);
+      const auto active = [&] { return item(number).first_key + warp_key() / 32 * 32 < a.num_nodes; };
       Gradients grad_k = {}, grad_v = {};
       Weights m16;
-      if (active) load_mask(m16, number, 0);
+      if (active()) load_mask(m16, number, 0);
 
 #pragma unroll 1
-      for (int tile = 0; tile < num_tiles; ++tile, stage ^= 1) {
+      for (int tile = 0; tile < num_tiles(); ++tile, stage ^= 1) {
         wait_for_copies();
         prepare_queries(number, stage, tile);
         if (a.relu) {
           // What the previous tile brought: the first keys of all at once, then slices, the last of which
           // comes with the last tile of the item before.
-          if (tile == 0) map_keys(number, number == 0 ? 0 : slice_begin(num_tiles - 1), kKeyGroups);
-          if (tile > 0 && more) map_keys(number + 1, slice_begin(tile - 1), slice_begin(tile));
+          if (tile == 0) map_keys(number, number == 0 ? 0 : slice_begin(num_tiles() - 1), kKeyGroups);
+          if (tile > 0 && exists(number + 1)) map_keys(number + 1, slice_begin(tile - 1), slice_begin(tile));
         }
         __syncthreads();
-        if (tile + 1 < num_tiles) {
+        if (tile + 1 < num_tiles()) {
           copy_queries(number, stage ^ 1, tile + 1);
-        } else if (more) {
+        } else if (exists(number + 1)) {
           copy_queries(number + 1, stage ^ 1, 0);
         }
-        if (more) copy_keys(number + 1, slice_begin(tile), slice_begin(tile + 1));
+        if (exists(number + 1)) copy_keys(number + 1, slice_begin(tile), slice_begin(tile + 1));
         finish_issuing_copies();
 
-        if (active) {
+        if (active()) {
 #pragma unroll 1
           for (int step = 0; step < kSteps; ++step) {
             const int next = tile * kSteps + step + 1;
-            score_step(grad_k, grad_v, m16, number, stage, step, next < num_tiles * kSteps ? next : -1);
+            score_step(grad_k, grad_v, m16, number, stage, step, next < num_tiles() * kSteps ? next : -1);
           }
         }
         __syncthreads();
         finish_queries(number, stage, tile);
       }
-      if (active) finish_keys(grad_k, grad_v, number);
+      if (active()) finish_keys(grad_k, grad_v, number);
     }
   }
 };
@@ -482,7 +501,7 @@ __global__ void sum_shares_kernel(DenseAttention a, DenseBackward b, int shares)
     if (a.relu) {
       const T* raw = row_start<T>(a.q, a.q_strides, batch, head, i);
       const float2 y = Half<T>::unpack(*reinterpret_cast<const Pair*>(raw + column));
-      x = keep(x, (y.x > 0 ? 1u : 0u) | (y.y > 0 ? 2u : 0u));
+      x &= (y.x > 0 ? 0xffffu : 0u) | (y.y > 0 ? 0xffff0000u : 0u);
     }
     *reinterpret_cast<Pair*>(row_start<T>(b.grad_q, b.grad_q_strides, batch, head, i) + column) = x;
   }

@@ -89,7 +89,7 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
     for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
       for (int b = 0; b < 2; ++b)
-        PackedMask::load(m16[m][b], mask.at(warp_row / 16 + m, step * (kStep / 16) + b) + lane);
+        PackedMask::load<false>(m16[m][b], mask.at(warp_row / 16 + m, step * (kStep / 16) + b) + lane);
     }
   };
   if (active) load_mask(0);
@@ -109,8 +109,9 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
         for (int c = 0; c < kBlocks; ++c) {
           load_block(query[m][c], Layout::at(queries, by_row, (warp * kRowBlocks + m) * 16, 2 * c));
           if (a.relu) {
+            const ReluFeatures<T> features(a.epsilon);
 #pragma unroll
-            for (Pair& x : query[m][c]) x = relu_features<T>(x, a.epsilon);  // meets zeros where padded
+            for (Pair& x : query[m][c]) x = features(x);  // padding meets zeros
           }
         }
       }
@@ -236,8 +237,8 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
         if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.scale;
       }
     }
-    store_rows<T, kWidth>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row, f.out_strides.row,
-                          nullptr, 0, n - warp_row - m * 16, a.d_v, lane);
+    store_rows<T, kWidth, false>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row,
+                                 f.out_strides.row, 0, n - warp_row - m * 16, a.d_v, lane);
   }
 }
 

@@ -61,8 +61,7 @@ __global__ __launch_bounds__(kThreads,
            which * kSide;
   };
   // In four parts, so that they can be spread over the computation: issued at once they would hold it up.
-  const auto copy_entry = [&](int entry, int stage, int which) {
-    const int batch = entry / heads_each, head = mask_head + entry % heads_each;
+  const auto copy_entry = [&](int batch, int head, int stage, int which) {
     const int rows = n - first_row, columns = n - first_column;
     if (which == 0) {
       copy_rows<T, kWidth, kThreads>(tile_of(stage, 0),
@@ -109,7 +108,7 @@ __global__ __launch_bounds__(kThreads,
                   column_block = (first_column + warp_column) / 16 + c;
         if (row_block >= mask.side || column_block >= mask.side) continue;
         Pair m16[4];
-        PackedMask::load(m16, mask.at(row_block, column_block) + lane);
+        PackedMask::load<false>(m16, mask.at(row_block, column_block) + lane);
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
           const float2 pair = Half<T>::unpack(m16[e / 2]);
@@ -121,9 +120,10 @@ __global__ __launch_bounds__(kThreads,
   }
 
   float sum[kRowBlocks][2 * kColumnBlocks][4] = {};
+  int batch = begin / heads_each, head = mask_head + begin % heads_each;  // of the entry to copy next
   if (begin < end) {
 #pragma unroll
-    for (int which = 0; which < 4; ++which) copy_entry(begin, 0, which);
+    for (int which = 0; which < 4; ++which) copy_entry(batch, head, 0, which);
   }
   for (int entry = begin; entry < end; ++entry) {
     const int stage = (entry - begin) & 1;
@@ -134,10 +134,14 @@ __global__ __launch_bounds__(kThreads,
     }
     __syncthreads();
     const bool more = entry + 1 < end;
+    if (++head == mask_head + heads_each) {
+      head = mask_head;
+      ++batch;
+    }
     if (!active) {
 #pragma unroll
       for (int which = 0; which < 4; ++which) {
-        if (more) copy_entry(entry + 1, stage ^ 1, which);
+        if (more) copy_entry(batch, head, stage ^ 1, which);
       }
       continue;
     }
@@ -152,7 +156,7 @@ __global__ __launch_bounds__(kThreads,
                              std::uint32_t right, int copies) {
 #pragma unroll
       for (int k = 0; k < kWidth / 16; ++k) {
-        if (more && k < 2) copy_entry(entry + 1, stage ^ 1, copies + k);
+        if (more && k < 2) copy_entry(batch, head, stage ^ 1, copies + k);
         Pair rows[kRowBlocks][4];
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m) {

@@ -65,32 +65,30 @@ __device__ float dot(Pair x, Pair y) {
   return fmaf(u.x, w.x, u.y * w.y);
 }
 
-// max(x, 0) + epsilon on a pair.
+// max(x, 0) + epsilon, on pairs. Where x is positive the result is above epsilon even if x is too small to
+// change it: so the features tell where max(x, 0) passes a gradient on, and the inputs need not be read
+// again.
 template <class T>
-__device__ Pair relu_features(Pair x, float epsilon) {
+struct ReluFeatures {
   using Vector = typename Half<T>::Vector;
-  const Vector positive = __hmax2(reinterpret_cast<const Vector&>(x), Half<T>::round(make_float2(0, 0)));
-  const Vector sum = __hadd2(positive, Half<T>::round(make_float2(epsilon, epsilon)));
-  return reinterpret_cast<const Pair&>(sum);
-}
+  Vector zero, epsilon;
+  Pair above;  // the next number after epsilon, twice
 
-// Which of the eight numbers of a chunk are positive: max(x, 0) passes their gradients on.
-template <class T>
-__device__ std::uint8_t positive_bits(const uint4& chunk) {
-  std::uint32_t bits = 0;
-  const Pair pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 x = Half<T>::unpack(pairs[i]);
-    bits |= (x.x > 0 ? 1u : 0u) << (2 * i) | (x.y > 0 ? 2u : 0u) << (2 * i);
+  __device__ explicit ReluFeatures(float e)
+      : zero(Half<T>::round(make_float2(0, 0))), epsilon(Half<T>::round(make_float2(e, e))) {
+    above = reinterpret_cast<const Pair&>(epsilon) + 0x00010001u;  // bits of positive numbers are in order
   }
-  return static_cast<std::uint8_t>(bits);
-}
-
-// A pair with only the numbers kept that the two lowest bits name.
-__device__ inline Pair keep(Pair x, std::uint32_t bits) {
-  return x & ((bits & 1 ? 0xffffu : 0u) | (bits & 2 ? 0xffff0000u : 0u));
-}
+  __device__ Pair operator()(Pair x) const {
+    const Vector& raw = reinterpret_cast<const Vector&>(x);
+    const Pair least = __hgt2_mask(raw, zero) & above;
+    const Vector y = __hmax2(__hadd2(__hmax2(raw, zero), epsilon), reinterpret_cast<const Vector&>(least));
+    return reinterpret_cast<const Pair&>(y);
+  }
+  // A pair of gradients, or zeros where the input was not positive.
+  __device__ Pair backward(Pair gradient, Pair features) const {
+    return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(features), epsilon);
+  }
+};
 
 // A row-major tile of kWidth 16-bit columns in shared memory. 16-byte chunks are permuted within a row so
 // that eight rows of one column of chunks lie in eight different banks.
@@ -212,38 +210,31 @@ struct Groups {
 };
 
 // Copies groups [begin, end) of rows into a tile; rows from `valid` on and channels from `channels` on become
-// zero. Offsets within a tile fit 32 bits.
+// zero.
 template <class T, int kWidth, int kThreads>
 __device__ void copy_rows(std::uint32_t tile, const T* rows, std::int64_t stride, int begin, int end,
                           int valid, int channels) {
   const Groups<kWidth, kThreads> mine;
+  const T* from = rows + mine.row(begin) * stride + mine.chunk * 8;
+  // No row is inside a column of padding.
+  const int inside = mine.chunk * 8 < channels ? valid - mine.first_row : 0;
 #pragma unroll
-  for (int group = begin; group < end; ++group) {
-    const int row = mine.row(group);
-    const bool inside = row < valid && mine.chunk * 8 < channels;
-    copy_chunk(tile + mine.offset(group),
-               rows + (inside ? row * static_cast<int>(stride) + mine.chunk * 8 : 0), inside);
+  for (int group = begin; group < end; ++group, from += mine.kRows * stride) {
+    copy_chunk(tile + mine.offset(group), from, group * mine.kRows < inside);
   }
 }
 
-// Turns what the same thread has copied into features: no barrier is needed in between. positive: a byte for
-// each chunk, row by row, or null.
+// Turns what the same thread has copied into features: no barrier is needed in between.
 template <class T, int kWidth, int kThreads>
-__device__ void map_features(std::uint32_t tile, int begin, int end, int channels, float epsilon,
-                             std::uint8_t* positive = nullptr) {
+__device__ void map_features(std::uint32_t tile, int begin, int end, int channels, float epsilon) {
   const Groups<kWidth, kThreads> mine;
   if (mine.chunk * 8 >= channels) return;  // padding must stay zero, not become epsilon
+  const ReluFeatures<T> features(epsilon);
 #pragma unroll
   for (int group = begin; group < end; ++group) {
     const std::uint32_t address = tile + mine.offset(group);
-    uint4 x = read_shared(address);
-    if (positive != nullptr)
-      positive[mine.row(group) * Tile<kWidth>::kChunks + mine.chunk] = positive_bits<T>(x);
-    x.x = relu_features<T>(x.x, epsilon);
-    x.y = relu_features<T>(x.y, epsilon);
-    x.z = relu_features<T>(x.z, epsilon);
-    x.w = relu_features<T>(x.w, epsilon);
-    write_shared(address, x);
+    const uint4 x = read_shared(address);
+    write_shared(address, {features(x.x), features(x.y), features(x.z), features(x.w)});
   }
 }
 
@@ -264,13 +255,14 @@ __device__ inline uint4 gather_row(Pair x0, Pair x1, Pair x2, Pair x3, int lane)
 }
 
 // Writes 16 rows of accumulators, columns from `first` on, scaled, to row-major memory of which `rows` rows
-// and `channels` columns exist. positive: bytes of map_features() for these rows, or null; the gradient stops
-// where the input of max(x, 0) was not positive.
-template <class T, int kWidth, int kTiles>
+// and `channels` columns exist. With kRelu they are gradients of features, which are rows `row` and on of a
+// tile.
+template <class T, int kWidth, bool kRelu, int kTiles>
 __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float lower_scale, T* to,
-                           std::int64_t stride, const std::uint8_t* positive, int first, int rows,
-                           int channels, int lane) {
-  constexpr int kChunks = Tile<kWidth>::kChunks;
+                           std::int64_t stride, int first, int rows, int channels, int lane,
+                           std::uint32_t tile = 0, int tile_row = 0, float epsilon = 0) {
+  using Layout = Tile<kWidth>;
+  const ReluFeatures<T> features(epsilon);
   const int g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -286,10 +278,10 @@ __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float
         }
         uint4 whole = gather_row(x[0], x[1], x[2], x[3], lane);
         const int column = first + (n + t) * 8;
-        if (positive != nullptr) {
-          const std::uint32_t bits = positive[row * kChunks + column / 8];
-          whole = {keep(whole.x, bits), keep(whole.y, bits >> 2), keep(whole.z, bits >> 4),
-                   keep(whole.w, bits >> 6)};
+        if constexpr (kRelu) {
+          const uint4 f = read_shared(tile + Layout::offset(tile_row + row, column / 8));
+          whole = {features.backward(whole.x, f.x), features.backward(whole.y, f.y),
+                   features.backward(whole.z, f.z), features.backward(whole.w, f.w)};
         }
         if (row < rows && column < channels) *reinterpret_cast<uint4*>(to + row * stride + column) = whole;
       }
@@ -298,7 +290,14 @@ __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float
       for (int n = 0; n < kTiles; ++n) {
         Pair x = pack<T>(c[n][half * 2] * scale, c[n][half * 2 + 1] * scale);
         const int column = first + n * 8 + 2 * t;
-        if (positive != nullptr) x = keep(x, positive[row * kChunks + column / 8] >> (2 * t));
+        if constexpr (kRelu) {
+          Pair f;
+          asm volatile("ld.shared.b32 %0, [%1];"
+                       : "=r"(f)
+                       : "r"(tile + Layout::offset(tile_row + row, column / 8) + 4 * t)
+                       : "memory");
+          x = features.backward(x, f);
+        }
         if (row < rows && column < channels) *reinterpret_cast<Pair*>(to + row * stride + column) = x;
       }
     }
@@ -319,11 +318,20 @@ struct PackedMask {
   __device__ const uint4* at(int row, int column) const {
     return blocks + (static_cast<std::int64_t>(row) * side + column) * 32;
   }
+  // kPassing: past the L1 cache, which then keeps what it has.
+  template <bool kPassing>
   __device__ static void load(Pair (&m)[4], const uint4* from) {
-    // Read from the L2 cache, where all of the batch finds it; the L1 cache has nothing to gain.
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "l"(from));
+    if constexpr (kPassing) {
+      asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                   : "l"(from));
+    } else {
+      const uint4 x = __ldg(from);
+      m[0] = x.x;
+      m[1] = x.y;
+      m[2] = x.z;
+      m[3] = x.w;
+    }
   }
 };
 
