@@ -1,4 +1,5 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/where.h>
@@ -10,6 +11,10 @@
 
 #include "attention/engines.h"
 #include "core/flops.h"
+
+#ifdef TOPOMASK_CUDA
+#include "attention/dense_engine_cuda.h"
+#endif
 
 namespace topomask {
 
@@ -120,7 +125,30 @@ std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_work
                                   std::max<std::int64_t>(shape.num_nodes, 1));
 }
 
-at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask) {
+namespace {
+
+// Queries, keys and values as the blocked path takes them: features, in at least float32.
+EngineInputs widened(const EngineInputs& inputs) {
+  EngineInputs wide = inputs;
+  if (inputs.q.scalar_type() == at::kBFloat16 || inputs.q.scalar_type() == at::kHalf) {
+    wide.q = inputs.q.to(at::kFloat);
+    wide.k = inputs.k.to(at::kFloat);
+    wide.v = inputs.v.to(at::kFloat);
+  }
+  if (inputs.fused_relu) {
+    wide.q = at::clamp_min(wide.q, 0).add_(inputs.epsilon);
+    wide.k = at::clamp_min(wide.k, 0).add_(inputs.epsilon);
+  }
+  return wide;
+}
+
+}  // namespace
+
+at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
+#ifdef TOPOMASK_CUDA
+  if (runs_on_tensor_cores(given)) return run_dense_engine_cuda(given, mask.dense(at::kFloat));
+#endif
+  const EngineInputs inputs = widened(given);
   auto state = c10::make_intrusive<State>();
   state->softmax = inputs.softmax;
   state->scale = inputs.scale;
@@ -130,10 +158,12 @@ at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask) {
   shape.heads = inputs.q.size(1);
   shape.num_nodes = inputs.q.size(2);
   shape.dtype = inputs.q.scalar_type();
-  // Blocks of scores that fit the cache are faster than the largest that fit the memory.
-  constexpr std::int64_t kBlockBytes = std::int64_t{32} << 20;
-  state->block_rows = dense_block_rows(shape, std::min(inputs.max_workspace, kBlockBytes));
-  return DenseAttention::apply(inputs.q, inputs.k, inputs.v, mask.dense(inputs.q.scalar_type()), state);
+  // Blocks of scores that fit the cache are faster than the largest that fit the memory; a GPU wants more at
+  // once.
+  const std::int64_t block_bytes = std::int64_t{inputs.q.is_cuda() ? 256 : 32} << 20;
+  state->block_rows = dense_block_rows(shape, std::min(inputs.max_workspace, block_bytes));
+  return DenseAttention::apply(inputs.q, inputs.k, inputs.v, mask.dense(inputs.q.scalar_type()), state)
+      .to(given.v.scalar_type());
 }
 
 }  // namespace topomask
