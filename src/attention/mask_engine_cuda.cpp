@@ -169,7 +169,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
         const at::Tensor by_head = grad_value.view({share.shape.batch, share.shape.heads, pattern.nnz()});
         grad_values[which] = values.size(0) == share.shape.heads
                                  ? (share.shape.batch == 1 ? by_head[0] : by_head.sum(0))
-                                 : by_head.sum({0, 1}).unsqueeze(0);
+                                 : by_head.sum(at::IntArrayRef{0, 1}).unsqueeze(0);
       }
       count_multiply_adds(2 * share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
       count_other_flops(share.pairs() * pattern.nnz() * (share.shape.softmax ? 10 : 6));

@@ -8,23 +8,29 @@
 
 namespace topomask::row_attention {
 
-template <class T, int kLanes, class Kernel, class Pass>
+// Fewer blocks than this leave part of the machine idle: then each does less.
+constexpr std::int64_t kEnoughBlocks = 512;
+
+template <int kLanes, class Tuned, class Kernel, class Pass>
 cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& rows, bool segments,
-                           const Spread& wanted, cudaStream_t stream) {
-  Spread spread = wanted;
-  spread.segments = segments;
-  if (pass.shape.heads % spread.heads_per_warp != 0 || 32 / kLanes < spread.heads_per_warp)
-    spread.heads_per_warp = 1;
+                           cudaStream_t stream) {
+  const std::int64_t pairs = pass.shape.batch * pass.shape.heads;
   const std::int64_t items = segments ? rows.num_segments : rows.num_rows;
+  if (pairs * items == 0) return cudaSuccess;
+  Spread spread;
+  spread.segments = segments;
+  spread.heads_per_warp = std::min(Tuned::kHeads, 32 / kLanes);
+  while (pass.shape.heads % spread.heads_per_warp != 0) spread.heads_per_warp /= 2;
   const int side_by_side = kThreads / kLanes / spread.heads_per_warp;
   // Segments are long already, and few: one round of them a block.
-  if (segments) spread.items_per_block = side_by_side;
-  spread.items_per_block = std::clamp(spread.items_per_block, side_by_side, kThreads);
-  spread.item_blocks = (items + spread.items_per_block - 1) / spread.items_per_block;
-  const std::int64_t blocks =
-      spread.item_blocks * pass.shape.batch * (pass.shape.heads / spread.heads_per_warp);
-  if (blocks == 0) return cudaSuccess;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(pass, spread);
+  spread.items_per_block = segments ? side_by_side : std::min(128, Tuned::kWork / spread.heads_per_warp);
+  const auto blocks = [&] {
+    spread.item_blocks = (items + spread.items_per_block - 1) / spread.items_per_block;
+    return spread.item_blocks * (pairs / spread.heads_per_warp);
+  };
+  while (blocks() < kEnoughBlocks && spread.items_per_block > side_by_side) spread.items_per_block /= 2;
+  spread.items_per_block = std::max(spread.items_per_block, side_by_side);
+  kernel<<<static_cast<unsigned>(blocks()), kThreads, 0, stream>>>(pass, spread);
   return cudaGetLastError();
 }
 
@@ -49,23 +55,19 @@ cudaError_t with_lanes(const RowAttentionShape& shape, const Run& run) {
   return with_mode(std::integral_constant<int, 32>{});
 }
 
-using ForwardTune = Tune<8, true, 2>;
-using BackwardTune = Tune<8, true, 2>;
-using ColumnTune = Tune<8, true, 2>;
-
 template <class T>
 cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<T, lanes>(forward_rows<T, lanes, mode, ForwardTune>, pass, pass.mask, segments,
-                                    Spread(), stream);
+    return launch_vectors<lanes, ForwardTune>(forward_rows<T, lanes, mode, ForwardTune>, pass, pass.mask,
+                                              segments, stream);
   });
 }
 
 template <class T>
 cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<T, lanes>(backward_rows<T, lanes, mode, BackwardTune>, pass, pass.mask, segments,
-                                    Spread(), stream);
+    return launch_vectors<lanes, BackwardTune>(backward_rows<T, lanes, mode, BackwardTune>, pass, pass.mask,
+                                               segments, stream);
   });
 }
 
@@ -74,8 +76,8 @@ cudaError_t launch_backward_columns(const RowAttentionBackward& pass, bool segme
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
     // Scores are not formed here: softmax is as good as linear.
     constexpr Mode kMode = mode == Mode::relu ? Mode::relu : Mode::linear;
-    return launch_vectors<T, lanes>(backward_columns<T, lanes, kMode, ColumnTune>, pass, pass.columns,
-                                    segments, Spread(), stream);
+    return launch_vectors<lanes, ColumnTune>(backward_columns<T, lanes, kMode, ColumnTune>, pass,
+                                             pass.columns, segments, stream);
   });
 }
 

@@ -12,13 +12,15 @@ namespace topomask::row_attention {
 
 constexpr int kThreads = 256;
 
-// Nonzeros in flight, whether both of their rows are fetched before the first is used, and blocks to a
-// multiprocessor (which bounds the registers).
-template <int kBatchSize, bool kFetchBoth, int kBlocks>
+// Blocks to a multiprocessor (which bounds the registers), heads that neighbouring groups share a row for,
+// and how many rows times heads make a block. Measured on an H200 (docs/performance.md).
+template <int kBlocks, int kHeadsPerWarp, int kRowsTimesHeads>
 struct Tune {
-  static constexpr int kBatch = kBatchSize, kMinBlocks = kBlocks;
-  static constexpr bool kBoth = kFetchBoth;
+  static constexpr int kMinBlocks = kBlocks, kHeads = kHeadsPerWarp, kWork = kRowsTimesHeads;
 };
+using ForwardTune = Tune<2, 4, 256>;
+using BackwardTune = Tune<2, 2, 256>;
+using ColumnTune = Tune<2, 4, 128>;
 
 // How a launch spreads items and heads over blocks.
 struct Spread {
@@ -29,9 +31,9 @@ struct Spread {
 };
 
 // One group of lanes: where it stands in the grid.
-template <int kLanes, int kBatchSize>
+template <int kLanes>
 struct Group {
-  static constexpr int kBatch = kLanes < kBatchSize ? kLanes : kBatchSize;
+  static constexpr int kBatch = kLanes < 8 ? kLanes : 8;  // nonzeros in flight
   static constexpr int kHalf = kBatch / 2;
   static constexpr int kLanesPerNonzero = kLanes / kBatch;  // lanes that hold the same nonzero
 
@@ -123,7 +125,7 @@ template <class T, int kLanes, Mode kMode, class Tuned>
 __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     forward_rows(const __grid_constant__ RowAttentionForward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
-  using G = Group<kLanes, Tuned::kBatch>;
+  using G = Group<kLanes>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
   __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       for (int u = 0; u < kSize; ++u) {
         const std::int64_t j = G::from_nonzero(own_col, u);
         k_raw[u] = load_vector(k_rows + j * k_step);
-        if constexpr (Tuned::kBoth) v_raw[u] = load_vector(v_rows + j * v_step);
+        v_raw[u] = load_vector(v_rows + j * v_step);
       }
       next += kBatch;
       mask = 0;
@@ -206,10 +208,6 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       normaliser += weight;
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
-        if constexpr (!Tuned::kBoth) {
-          const std::int64_t j = G::from_nonzero(own_col, u);
-          v_raw[u] = load_vector(v_rows + j * v_step);
-        }
         float v[kWidth];
         V::unpack(v_raw[u], v);
         add_scaled(G::from_nonzero(weight, u), v, sum);
@@ -246,12 +244,12 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   }
 }
 
-// The gradient of features through phi, written as T.
+// The gradient of features through phi at `at`, written as T.
 template <class T, Mode kMode>
-__device__ inline void store_feature_gradient(const T* at, float (&sum)[Vector<T>::kWidth], T* out) {
+__device__ inline void store_feature_gradient(uint4 at, float (&sum)[Vector<T>::kWidth], T* out) {
   if constexpr (kMode == Mode::relu) {
     float x[Vector<T>::kWidth];
-    Vector<T>::unpack(load_vector(at), x);
+    Vector<T>::unpack(at, x);
 #pragma unroll
     for (int i = 0; i < Vector<T>::kWidth; ++i) sum[i] = x[i] >= 0 ? sum[i] : 0.0f;
   }
@@ -262,7 +260,7 @@ template <class T, int kLanes, Mode kMode, class Tuned>
 __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     backward_rows(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
-  using G = Group<kLanes, Tuned::kBatch>;
+  using G = Group<kLanes>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
   __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
@@ -271,6 +269,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const int f_column = in_features ? column : 0, v_column = in_values ? column : 0;
+  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + f_column;
   const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + f_column;
   const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + v_column;
   const T* out_rows = head_rows<const T>(pass.out, group.batch, group.head) + v_column;
@@ -285,13 +284,14 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   Item item;
-  uint4 g_raw, out_raw;
+  uint4 g_raw, out_raw, q_raw = {};
   std::int32_t col;
   float inverse, row_max;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
     g_raw = load_vector(grad_rows + item.row * pass.grad_out.node_step);
     out_raw = load_vector(out_rows + item.row * pass.out.node_step);
+    if constexpr (kMode == Mode::relu) q_raw = load_vector(q_rows + item.row * pass.q.node_step);
     const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
     inverse = static_cast<const float*>(pass.inverse)[at];
     if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
@@ -302,6 +302,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
     const float own_inverse = inverse;
+    const uint4 own_q = q_raw;
     float g[kWidth], out[kWidth], sum[kWidth] = {};
     V::unpack(g_raw, g);
     V::unpack(out_raw, out);
@@ -322,7 +323,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       for (int u = 0; u < kSize; ++u) {
         const std::int64_t j = G::from_nonzero(own_col, u);
         v_raw[u] = load_vector(v_rows + j * v_step);
-        if constexpr (Tuned::kBoth) k_raw[u] = load_vector(k_rows + j * k_step);
+        k_raw[u] = load_vector(k_rows + j * k_step);
       }
       float mask = 0, score = 0;
       if (valid) mask = value[entry], score = dots[entry];
@@ -347,10 +348,6 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       weight_sum += key_weight;
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
-        if constexpr (!Tuned::kBoth) {
-          const std::int64_t j = G::from_nonzero(own_col, u);
-          k_raw[u] = load_vector(k_rows + j * k_step);
-        }
         float k[kWidth];
         V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
         add_scaled(G::from_nonzero(key_weight, u), k, sum);
@@ -370,7 +367,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
     } else {
       store_feature_gradient<T, kMode>(
-          head_rows<const T>(pass.q, group.batch, group.head) + now.row * pass.q.node_step + column, sum,
+          own_q, sum,
           head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
     }
   }
@@ -381,7 +378,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     backward_columns(const __grid_constant__ RowAttentionBackward pass,
                      const __grid_constant__ Spread spread) {
   using V = Vector<T>;
-  using G = Group<kLanes, Tuned::kBatch>;
+  using G = Group<kLanes>;
   constexpr int kWidth = V::kWidth, kBatch = G::kBatch;
   __shared__ Items items;
   const RowAttentionShape& shape = pass.shape;
@@ -390,12 +387,14 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
+  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
   const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + (in_values ? column : 0);
   const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
   const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
   const float epsilon = static_cast<float>(shape.epsilon);
 
   Item item;
+  uint4 k_raw = {};
   std::int32_t row;
   float2 weight;
   const auto fetch = [&](int next) {
@@ -406,12 +405,14 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   };
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
+    if constexpr (kMode == Mode::relu) k_raw = load_vector(k_rows + item.row * pass.k.node_step);
     row = item.row;
     fetch(group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
+    const uint4 own_k = k_raw;
     float key_sum[kWidth] = {}, value_sum[kWidth] = {}, weight_sum = 0;
     int next = group.own;
     for_batches<G>(now.count, [&](auto size) {
@@ -456,7 +457,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     }
     if (in_features) {
       store_feature_gradient<T, kMode>(
-          head_rows<const T>(pass.k, group.batch, group.head) + now.row * pass.k.node_step + column, key_sum,
+          own_k, key_sum,
           head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
     }
     if (in_values) {
