@@ -19,7 +19,9 @@ struct Rates {
   double bandwidth;                      // bytes / s
   double launch;                         // s, for handing one kernel to a GPU
 };
-constexpr Rates kOneCore = {30e9, 14e9, 3e9, 25e9, 12e9, 0};
+constexpr Rates kOneCore = {30e9, 17e9, 3e9, 25e9, 12e9, 0};
+constexpr double kFusedFeatureRate =
+    12e9;  // the feature form of sparse factors on a core, all columns at once
 constexpr Rates kGpu = {15e12, 5e12, 0.5e12, 10e12, 2.5e12, 4e-6};
 constexpr double kTensorCoreRate = 150e12;  // the dense engine on a GPU, bfloat16 and float16
 
@@ -111,6 +113,12 @@ PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const Attentio
   c.bytes = s.pairs * columns * (cost.bytes_per_column / 4 * s.element + 4 * s.n * s.element);
   const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(max_workspace)));
   c.workspace = 6 * s.element * s.pairs * s.n * (s.d_v + 1) * block;
+  if (shape.device == c10::DeviceType::CPU && mask.has_sparse_factors()) {
+    // The fused forward pass takes one feature at a time and keeps its columns in the cache.
+    c.bytes = s.pairs * s.m * (cost.bytes_per_column + s.n * s.element * (s.d_v + 1));
+    finish(c, kFusedFeatureRate, rates_for(shape), 1, max_workspace);
+    return c;
+  }
   finish(c, rates_for(shape).feature, rates_for(shape), 10 * std::max(1.0, s.m / block), max_workspace);
   return c;
 }
@@ -144,8 +152,7 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
   const bool softmax = options.kind == AttentionKind::softmax;
   const std::int64_t features = softmax ? shape.d : options.feature_map.output_features(shape.d);
   const Sizes s = {static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.num_nodes),
-                   static_cast<double>(features), static_cast<double>(shape.d_v),
-                   element_bytes(shape)};
+                   static_cast<double>(features), static_cast<double>(shape.d_v), element_bytes(shape)};
   AttentionShape mapped = shape;
   mapped.d = features;
   const auto limit = static_cast<double>(options.max_workspace);
