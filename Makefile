@@ -63,6 +63,11 @@ tsan: setup ## Run the unit tests under ThreadSanitizer
 	@$(call build,tsan)
 	@$(call test,tsan,$(shell setarch -R true 2>/dev/null && echo setarch -R))
 
+.PHONY: cuda-test
+cuda-test: setup ## On a machine with a GPU: build for it, test, look for races, and benchmark
+	@$(call build,cuda)
+	@scripts/cuda_test.sh
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every reader for FUZZ_SECONDS each (60)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
