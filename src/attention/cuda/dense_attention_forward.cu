@@ -14,13 +14,9 @@ template <int kWidth>
 struct ForwardShape {
   // 32 rows a warp halve the traffic of keys and values from shared memory; 128 channels leave registers
   // for 16.
-#ifdef FWD_WARPS
-  static constexpr int kRowBlocks = FWD_ROWBLOCKS, kWarps = FWD_WARPS, kMinBlocks = FWD_MINB;
-#else
   static constexpr int kRowBlocks = kWidth == 128 ? 1 : 2;
   static constexpr int kWarps = kWidth == 128 ? 8 : 4;
   static constexpr int kMinBlocks = kWidth == 128 ? 1 : 2;
-#endif
   static constexpr int kRows = kWarps * kRowBlocks * 16;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileBytes = kTileKeys * kWidth * 2;
@@ -97,7 +93,7 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
   const int num_tiles = (n + kTileKeys - 1) / kTileKeys;
   for (int tile = 0; tile < num_tiles; ++tile) {
     wait_for_copies();
-    if (a.relu) map_features<T, kWidth, kThreads>(key_tile(tile), 0, kTileGroups, a.d, a.epsilon);
+    if (a.relu) map_features<T, kWidth, kThreads, false>(key_tile(tile), 0, kTileGroups, a.d, a.epsilon);
     __syncthreads();
     if (tile + 1 < num_tiles) copy_tile(tile + 1);
     if (!active) continue;
