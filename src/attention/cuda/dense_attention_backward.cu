@@ -13,8 +13,8 @@ __global__ __launch_bounds__(BackwardShape<kWidth>::kThreads,
                                                      const __grid_constant__ DenseBackward b,
                                                      int blocks_of_keys) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  BackwardBlock<T, kWidth, kSoftmax>{a, b, *reinterpret_cast<SharedMemory<T, kWidth>*>(memory)}.run(
-      blocks_of_keys);
+  auto& shared = *reinterpret_cast<SharedMemory<T, kWidth>*>(memory);
+  BackwardBlock<T, kWidth, kSoftmax>{{a, b, shared}}.run(blocks_of_keys);
 }
 
 // grad_q from the shares of all blocks of keys, in their order.

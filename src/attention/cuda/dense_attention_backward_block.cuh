@@ -13,178 +13,27 @@
 // product lives in shared memory.
 #pragma once
 
-#include <type_traits>
-
-#include "attention/cuda/dense_attention_tiles.cuh"
+#include "attention/cuda/dense_attention_backward_rows.cuh"
 
 namespace topomask::dense {
 
-template <int kWidth>
-struct BackwardShape {
-  static constexpr int kWarps = 8, kThreads = kWarps * 32;
-  static constexpr int kStep = 32;                          // queries that a warp scores at a time
-  static constexpr int kKeyBlocks = kWidth == 128 ? 1 : 2;  // of 16 keys, per warp; limited by registers
-  static constexpr int kKeys = kWarps * kKeyBlocks * 16;
-  static constexpr int kQueries = kWidth == 128 ? 32 : 64;  // of a tile; limited by shared memory
-};
-
-// Where one block of keys finds its rows. One thread works it out, all others look it up.
-template <class T>
-struct Item {
-  const T *q, *grad_out, *out;  // row 0
-  const T *k, *v;               // first key
-  T *grad_q, *grad_k, *grad_v;
-  float* share;       // of grad_q, where there are more blocks of keys than one
-  const uint4* mask;  // packed, at the first key
-  std::int64_t row;   // of row 0 in the statistics
-  int first_key;
-};
-
-template <class T, int kWidth>
-struct SharedMemory {
-  using Shape = BackwardShape<kWidth>;
-  static constexpr int kChunks = Tile<kWidth>::kChunks;
-  struct Keys {
-    T k[Shape::kKeys * kWidth], v[Shape::kKeys * kWidth];
-  };
-  struct Queries {
-    T q[Shape::kQueries * kWidth], grad_out[Shape::kQueries * kWidth], out[Shape::kQueries * kWidth];
-  };
-  struct Statistics {
-    float inverse[Shape::kQueries], max[Shape::kQueries], minus_delta[Shape::kQueries];
-  };
-  Keys keys[2];        // of this item and of the next
-  Queries queries[2];  // of this tile and of the next
-  T grad_dots[Shape::kKeys * Shape::kQueries];
-  Statistics statistics[2];
-  Item<T> items[4];  // of the last, this and the next; a power of two
-};
-static_assert(sizeof(SharedMemory<__half, 64>) <= kMostSharedBytes);
-static_assert(sizeof(SharedMemory<__half, 128>) <= kMostSharedBytes);
-
-// float16 would lose gradients that are small because a row's weights sum to one. They carry a power of two
-// of about the number of weights instead, taken out of the results.
-template <class T>
-__device__ float weight_scale(int num_nodes) {
-  if constexpr (!std::is_same_v<T, __half>) return 1;
-  return num_nodes >= 1024 ? 1024.f : static_cast<float>(1 << (32 - __clz(num_nodes)));
-}
-
 template <class T, int kWidth, bool kSoftmax>
-struct BackwardBlock {
+struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
+  using Rows = BackwardRows<T, kWidth, kSoftmax>;
   using Shape = BackwardShape<kWidth>;
   using Layout = Tile<kWidth>;
   using DotLayout = Tile<Shape::kQueries>;
-  using Mine = Groups<kWidth, Shape::kThreads>;
-  using Shared = SharedMemory<T, kWidth>;
-  static constexpr int kWarps = Shape::kWarps, kThreads = Shape::kThreads, kStep = Shape::kStep;
-  static constexpr int kKeyBlocks = Shape::kKeyBlocks, kBlocks = kWidth / 16;
-  static constexpr int kKeyGroups = Shape::kKeys / Mine::kRows, kQueryGroups = Shape::kQueries / Mine::kRows;
+  static constexpr int kWarps = Shape::kWarps, kStep = Shape::kStep;
+  static constexpr int kKeyBlocks = Shape::kKeyBlocks, kBlocks = kWidth / 16, kKeyGroups = Rows::kKeyGroups;
   using Scores = float[kKeyBlocks][4][4];              // of a step
   using Weights = Pair[kKeyBlocks][2][4];              // the same numbers as left operands
   using Gradients = float[kKeyBlocks][kWidth / 8][4];  // of this warp's keys
-
-  const DenseAttention& a;
-  const DenseBackward& b;
-  Shared& shared;
-
-  // The thread's own place is asked for again wherever it is needed.
-  __device__ static int thread() { return opaque(static_cast<int>(threadIdx.x)); }
-  __device__ static int lane() { return thread() % 32; }
-  __device__ static int warp() { return thread() / 32; }
-  __device__ static int warp_key() { return warp() * kKeyBlocks * 16; }  // within the block of keys
-  __device__ volatile Item<T>& item(int number) const { return shared.items[number & 3]; }
-
-  __device__ void describe_item(int number, int index, int blocks_of_keys) const {
-    const int pair = index / blocks_of_keys, block = index % blocks_of_keys;
-    const int batch = pair % a.batch, head = pair / a.batch, first = block * Shape::kKeys;
-    volatile Item<T>& to = item(number);
-    to.q = row_start<T>(a.q, a.q_strides, batch, head, 0);
-    to.grad_out = row_start<T>(b.grad_out, b.grad_out_strides, batch, head, 0);
-    to.out = row_start<T>(b.out, b.out_strides, batch, head, 0);
-    to.k = row_start<T>(a.k, a.k_strides, batch, head, first);
-    to.v = row_start<T>(a.v, a.v_strides, batch, head, first);
-    to.grad_q = row_start<T>(b.grad_q, b.grad_q_strides, batch, head, 0);
-    to.grad_k = row_start<T>(b.grad_k, b.grad_k_strides, batch, head, first);
-    to.grad_v = row_start<T>(b.grad_v, b.grad_v_strides, batch, head, first);
-    const std::int64_t row = (static_cast<std::int64_t>(batch) * a.heads + head) * a.num_nodes;
-    const std::int64_t rows = static_cast<std::int64_t>(a.batch) * a.heads * a.num_nodes;
-    to.share = blocks_of_keys == 1 ? nullptr : b.workspace + (block * rows + row) * a.d;
-    to.mask = PackedMask(b.mask_transposed, a.mask_heads == 1 ? 0 : head, a.num_nodes).at(first / 16, 0);
-    to.row = row;
-    to.first_key = first;
-  }
-
-  __device__ void copy_keys(int number, int begin, int end) const {
-    volatile Item<T>& from = item(number);
-    auto& to = shared.keys[number & 1];
-    const int valid = a.num_nodes - from.first_key;
-    copy_rows<T, kWidth, kThreads>(shared_address(to.k), from.k, a.k_strides.row, begin, end, valid, a.d);
-    copy_rows<T, kWidth, kThreads>(shared_address(to.v), from.v, a.v_strides.row, begin, end, valid, a.d_v);
-  }
-
-  __device__ void copy_queries(int number, int stage, int tile) const {
-    volatile Item<T>& from = item(number);
-    auto& to = shared.queries[stage];
-    const int first = tile * Shape::kQueries, valid = a.num_nodes - first;
-    const auto copy = [&](T* tile_to, const T* rows, std::int64_t stride, int channels) {
-      copy_rows<T, kWidth, kThreads>(shared_address(tile_to), rows + first * stride, stride, 0, kQueryGroups,
-                                     valid, channels);
-    };
-    copy(to.q, from.q, a.q_strides.row, a.d);
-    copy(to.grad_out, from.grad_out, b.grad_out_strides.row, a.d_v);
-    copy(to.out, from.out, b.out_strides.row, a.d_v);
-    const int i = thread();
-    if (i < Shape::kQueries) {
-      const std::int64_t at = from.row + first + (i < valid ? i : 0);
-      copy_word(shared_address(shared.statistics[stage].inverse + i), b.inverse_normaliser + at, i < valid);
-      if (kSoftmax) copy_word(shared_address(shared.statistics[stage].max + i), b.row_max + at, i < valid);
-    }
-  }
-
-  __device__ void map_keys(int number, int begin, int end) const {
-    map_features<T, kWidth, kThreads, true>(shared_address(shared.keys[number & 1].k), begin, end, a.d,
-                                            a.epsilon);
-  }
-
-  // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
-  __device__ void prepare_queries(int number, int stage, int tile) const {
-    auto& queries = shared.queries[stage];
-    auto& statistics = shared.statistics[stage];
-    if (a.relu) {
-      map_features<T, kWidth, kThreads, true>(shared_address(queries.q), 0, kQueryGroups, a.d, a.epsilon);
-    }
-    const Mine mine;
-    float sum[kQueryGroups];
-#pragma unroll
-    for (int group = 0; group < kQueryGroups; ++group) {
-      const uint4 x = read_shared(shared_address(queries.grad_out) + mine.offset(group));
-      const uint4 y = read_shared(shared_address(queries.out) + mine.offset(group));
-      sum[group] = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
-    }
-#pragma unroll
-    for (int partner = 1; partner < Layout::kChunks; partner *= 2) {
-#pragma unroll
-      for (float& x : sum) x += __shfl_xor_sync(0xffffffffu, x, partner);
-    }
-    if (mine.chunk == 0) {
-#pragma unroll
-      for (int group = 0; group < kQueryGroups; ++group) {
-        const int i = mine.row(group), row = tile * Shape::kQueries + i;
-        statistics.minus_delta[i] = -sum[group];
-        if (b.delta != nullptr && row < a.num_nodes) b.delta[item(number).row + row] = sum[group];
-      }
-    }
-    const int i = thread();
-    if (i < Shape::kQueries) {
-      statistics.inverse[i] *= weight_scale<T>(a.num_nodes);
-      if (kSoftmax) statistics.max[i] *= kLog2e;
-    }
-  }
+  using Rows::a, Rows::b, Rows::shared, Rows::item, Rows::thread, Rows::warp_key;
 
   __device__ void load_mask(Weights& m16, int number, int step) const {
     const int side = PackedMask::blocks_per_side(a.num_nodes);
-    const uint4* mask = item(number).mask + (warp_key() / 16 * side + step * (kStep / 16)) * 32 + lane();
+    const uint4* mask =
+        item(number).mask + (warp_key() / 16 * side + step * (kStep / 16)) * 32 + Rows::lane();
 #pragma unroll
     for (int m = 0; m < kKeyBlocks; ++m) {
 #pragma unroll
@@ -237,7 +86,7 @@ struct BackwardBlock {
   // every eight.
   __device__ void score_step(Gradients& grad_k, Gradients& grad_v, Weights& m16, int number, int stage,
                              int step, int next_step) const {
-    const int lane = BackwardBlock::lane();
+    const int lane = Rows::lane();
     const auto& keys = shared.keys[number & 1];
     const auto& queries = shared.queries[stage];
     const auto& statistics = shared.statistics[stage];
@@ -319,7 +168,7 @@ struct BackwardBlock {
   // grad_q of a tile: a warp takes 16 queries and some of the channels, and contracts over all keys.
   __device__ void finish_queries(int number, int stage, int tile) const {
     constexpr int kRowSplits = Shape::kQueries / 16, kColumns = kWidth / (kWarps / kRowSplits);
-    const int lane = BackwardBlock::lane(), warp = BackwardBlock::warp();
+    const int lane = Rows::lane(), warp = Rows::warp();
     const int row = (warp % kRowSplits) * 16, column = (warp / kRowSplits) * kColumns;
     const int first = tile * Shape::kQueries + row, valid = a.num_nodes - first;
     if (valid <= 0) return;
@@ -382,7 +231,7 @@ struct BackwardBlock {
   }
 
   __device__ void finish_keys(const Gradients& grad_k, const Gradients& grad_v, int number) const {
-    const int lane = BackwardBlock::lane(), key = warp_key();
+    const int lane = Rows::lane(), key = warp_key();
     const int valid = a.num_nodes - item(number).first_key - key;
     const float factor = 1 / weight_scale<T>(a.num_nodes), key_factor = kSoftmax ? factor * a.scale : factor;
     T* to_k = item(number).grad_k + key * b.grad_k_strides.row;
@@ -421,17 +270,17 @@ struct BackwardBlock {
     const auto exists = [&](int number) {
       return index_of(number) < opaque(a.batch) * a.heads * blocks_of_keys;
     };
-    if (thread() == 0) describe_item(0, index_of(0), blocks_of_keys);
+    if (thread() == 0) Rows::describe_item(0, index_of(0), blocks_of_keys);
     __syncthreads();
-    copy_keys(0, 0, kKeyGroups);
-    copy_queries(0, 0, 0);
+    Rows::copy_keys(0, 0, kKeyGroups);
+    Rows::copy_queries(0, 0, 0);
     finish_issuing_copies();
 
     int stage = 0;
 #pragma unroll 1
     for (int number = 0; exists(number); ++number) {
       if (exists(number + 1) && thread() == 0)
-        describe_item(number + 1, index_of(number + 1), blocks_of_keys);
+        Rows::describe_item(number + 1, index_of(number + 1), blocks_of_keys);
       const auto active = [&] { return item(number).first_key + warp_key() / 32 * 32 < a.num_nodes; };
       Gradients grad_k = {}, grad_v = {};
       Weights m16;
@@ -440,20 +289,21 @@ struct BackwardBlock {
 #pragma unroll 1
       for (int tile = 0; tile < num_tiles(); ++tile, stage ^= 1) {
         wait_for_copies();
-        prepare_queries(number, stage, tile);
+        Rows::prepare_queries(number, stage, tile);
         if (a.relu) {
           // What the previous tile brought: the first keys of all at once, then slices, the last of which
           // comes with the last tile of the item before.
-          if (tile == 0) map_keys(number, number == 0 ? 0 : slice_begin(num_tiles() - 1), kKeyGroups);
-          if (tile > 0 && exists(number + 1)) map_keys(number + 1, slice_begin(tile - 1), slice_begin(tile));
+          if (tile == 0) Rows::map_keys(number, number == 0 ? 0 : slice_begin(num_tiles() - 1), kKeyGroups);
+          if (tile > 0 && exists(number + 1))
+            Rows::map_keys(number + 1, slice_begin(tile - 1), slice_begin(tile));
         }
         __syncthreads();
         if (tile + 1 < num_tiles()) {
-          copy_queries(number, stage ^ 1, tile + 1);
+          Rows::copy_queries(number, stage ^ 1, tile + 1);
         } else if (exists(number + 1)) {
-          copy_queries(number + 1, stage ^ 1, 0);
+          Rows::copy_queries(number + 1, stage ^ 1, 0);
         }
-        if (exists(number + 1)) copy_keys(number + 1, slice_begin(tile), slice_begin(tile + 1));
+        if (exists(number + 1)) Rows::copy_keys(number + 1, slice_begin(tile), slice_begin(tile + 1));
         finish_issuing_copies();
 
         if (active()) {
