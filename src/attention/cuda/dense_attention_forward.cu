@@ -1,4 +1,7 @@
 // Forward pass: a warp owns rows of queries, keys and values pass by in tiles of 64.
+//
+// A block of threads walks over its share of all tiles of queries, so that the first rows of the next are on
+// their way while it finishes this one.
 #include "attention/cuda/dense_attention_tiles.cuh"
 
 namespace topomask {
@@ -14,17 +17,18 @@ template <int kWidth>
 struct ForwardShape {
   // 32 rows a warp halve the traffic of keys and values from shared memory; 128 channels leave registers
   // for 16.
-#ifdef FWD_WARPS
-  static constexpr int kRowBlocks = FWD_ROWBLOCKS, kWarps = FWD_WARPS, kMinBlocks = FWD_MINB;
-#else
   static constexpr int kRowBlocks = kWidth == 128 ? 1 : 2;
   static constexpr int kWarps = kWidth == 128 ? 8 : 4;
   static constexpr int kMinBlocks = kWidth == 128 ? 1 : 2;
-#endif
   static constexpr int kRows = kWarps * kRowBlocks * 16;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kTileBytes = kTileKeys * kWidth * 2;
-  static constexpr int kSharedBytes = kRows * kWidth * 2 + 4 * kTileBytes;
+  static constexpr int kQueryBytes = kRows * kWidth * 2;
+  static constexpr int kSharedBytes = 2 * kQueryBytes + 4 * kTileBytes;
+};
+
+struct Place {
+  int batch, head, first_row;
 };
 
 // What one row of queries has seen so far.
@@ -32,6 +36,47 @@ struct RowState {
   float sum = 0;          // D_i
   float max = -INFINITY;  // softmax only
 };
+
+// Turns products into exp(scale (product - largest so far)), 0 where the mask is, and shrinks what was summed
+// with a smaller maximum. The maximum runs over what the mask lets through, so that a masked-out giant cannot
+// underflow the rest.
+template <class T, int kTiles>
+__device__ void exponentiate(float (&score)[4][4], const Pair (&m16)[2][4], RowState (&state)[2],
+                             float (&out)[kTiles][4], float exponent_scale) {
+  float largest[2] = {state[0].max, state[1].max};
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 pair = Half<T>::unpack(m16[s / 2][(s % 2) * 2 + e / 2]);
+      if ((e % 2 == 0 ? pair.x : pair.y) == 0) score[s][e] = -INFINITY;
+      largest[e / 2] = fmaxf(largest[e / 2], score[s][e]);
+    }
+  }
+  float shrink[2], base[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float& x = largest[half];
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    shrink[half] = x == state[half].max ? 1 : fast_exp2((state[half].max - x) * exponent_scale);
+    base[half] = x == -INFINITY ? 0 : x * exponent_scale;
+    state[half].max = x;
+    state[half].sum *= shrink[half];
+  }
+  if (__any_sync(0xffffffffu, shrink[0] != 1 || shrink[1] != 1)) {
+#pragma unroll
+    for (auto& o : out) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) o[e] *= shrink[e / 2];
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score[s][e] = fast_exp2(fmaf(score[s][e], exponent_scale, -base[e / 2]));
+  }
+}
 
 template <class T, int kWidth, bool kSoftmax>
 __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth>::kMinBlocks)  //
@@ -47,198 +92,171 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
   const int g = lane >> 2;
   const int n = a.num_nodes;
 
+  const int row_tiles = (n + Shape::kRows - 1) / Shape::kRows, num_items = row_tiles * a.batch * a.heads;
+  const int num_tiles = (n + kTileKeys - 1) / kTileKeys;
   // Neighbouring blocks of threads share keys and values, then the mask.
-  const int row_tiles = (n + Shape::kRows - 1) / Shape::kRows;
-  const int first_row = static_cast<int>(blockIdx.x % row_tiles) * Shape::kRows;
-  const int batch = static_cast<int>(blockIdx.x / row_tiles) % a.batch;
-  const int head = static_cast<int>(blockIdx.x / row_tiles) / a.batch;
-  const T* q = row_start<T>(a.q, a.q_strides, batch, head, first_row);
-  const T* k = row_start<T>(a.k, a.k_strides, batch, head, 0);
-  const T* v = row_start<T>(a.v, a.v_strides, batch, head, 0);
-  const PackedMask mask(f.mask, a.mask_heads == 1 ? 0 : head, n);
+  const auto locate = [&](int item) {
+    const int pair = item / row_tiles;
+    return Place{pair % a.batch, pair / a.batch, item % row_tiles * Shape::kRows};
+  };
 
-  const std::uint32_t queries = shared_address(shared);
-  const std::uint32_t tiles = queries + Shape::kRows * Layout::kRowBytes;
-  const auto key_tile = [&](int tile) { return tiles + (tile & 1) * 2 * Shape::kTileBytes; };
-  const auto value_tile = [&](int tile) { return key_tile(tile) + Shape::kTileBytes; };
-  const auto copy_tile = [&](int tile) {
-    const std::int64_t first = static_cast<std::int64_t>(tile) * kTileKeys;
-    const int valid = n - tile * kTileKeys;
-    copy_rows<T, kWidth, kThreads>(key_tile(tile), k + first * a.k_strides.row, a.k_strides.row, 0,
-                                   kTileGroups, valid, a.d);
-    copy_rows<T, kWidth, kThreads>(value_tile(tile), v + first * a.v_strides.row, a.v_strides.row, 0,
-                                   kTileGroups, valid, a.d_v);
+  const std::uint32_t queries = shared_address(shared), tiles = queries + 2 * Shape::kQueryBytes;
+  const auto copy_queries = [&](const Place& from, int slot) {
+    copy_rows<T, kWidth, kThreads>(queries + slot * Shape::kQueryBytes,
+                                   row_start<T>(a.q, a.q_strides, from.batch, from.head, from.first_row),
+                                   a.q_strides.row, 0, kQueryGroups, n - from.first_row, a.d);
+  };
+  const auto copy_tile = [&](const Place& from, int tile, int slot) {
+    const int first = tile * kTileKeys;
+    const std::uint32_t to = tiles + slot * 2 * Shape::kTileBytes;
+    copy_rows<T, kWidth, kThreads>(to, row_start<T>(a.k, a.k_strides, from.batch, from.head, first),
+                                   a.k_strides.row, 0, kTileGroups, n - first, a.d);
+    copy_rows<T, kWidth, kThreads>(to + Shape::kTileBytes,
+                                   row_start<T>(a.v, a.v_strides, from.batch, from.head, first),
+                                   a.v_strides.row, 0, kTileGroups, n - first, a.d_v);
     finish_issuing_copies();
   };
 
-  copy_rows<T, kWidth, kThreads>(queries, q, a.q_strides.row, 0, kQueryGroups, n - first_row, a.d);
-  copy_tile(0);
+  int item = blockIdx.x, slot = 0, query_slot = 0;
+  copy_queries(locate(item), 0);
+  copy_tile(locate(item), 0, 0);
+#pragma unroll 1
+  for (; item < num_items; item += gridDim.x, query_slot ^= 1) {
+    const Place here = locate(item);
+    const int warp_row = here.first_row + warp * kRowBlocks * 16;
+    const bool active = warp_row < n;
+    const float exponent_scale = a.scale * kLog2e;
+    Pair query[kRowBlocks][kBlocks][4];
+    float out[kRowBlocks][kWidth / 8][4] = {};
+    RowState state[kRowBlocks][2];
 
-  const std::uint32_t by_row = Layout::lane_by_row(lane), by_column = Layout::lane_by_column(lane);
-  const int warp_row = first_row + warp * kRowBlocks * 16;
-  const bool active = warp_row < n;
-  const float exponent_scale = a.scale * kLog2e;
-  Pair query[kRowBlocks][kBlocks][4];
-  float out[kRowBlocks][kWidth / 8][4] = {};
-  RowState state[kRowBlocks][2];
-
-  // The mask of the next step is on its way while this one is multiplied.
-  Pair m16[kRowBlocks][2][4];
-  const auto load_mask = [&](int step) {
-#pragma unroll
-    for (int m = 0; m < kRowBlocks; ++m) {
-#pragma unroll
-      for (int b = 0; b < 2; ++b)
-        PackedMask::load<false>(m16[m][b], mask.at(warp_row / 16 + m, step * (kStep / 16) + b) + lane);
-    }
-  };
-  if (active) load_mask(0);
-
-  const int num_tiles = (n + kTileKeys - 1) / kTileKeys;
-  for (int tile = 0; tile < num_tiles; ++tile) {
-    wait_for_copies();
-    if (a.relu) map_features<T, kWidth, kThreads>(key_tile(tile), 0, kTileGroups, a.d, a.epsilon);
-    __syncthreads();
-    if (tile + 1 < num_tiles) copy_tile(tile + 1);
-    if (!active) continue;
-
-    if (tile == 0) {
+    // The mask of the next step is on its way while this one is multiplied.
+    Pair m16[kRowBlocks][2][4];
+    const auto load_mask = [&](int step) {
+      const PackedMask mask(f.mask, a.mask_heads == 1 ? 0 : here.head, n);
 #pragma unroll
       for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
-        for (int c = 0; c < kBlocks; ++c) {
-          load_block(query[m][c], Layout::at(queries, by_row, (warp * kRowBlocks + m) * 16, 2 * c));
-          if (a.relu) {
-            const ReluFeatures<T> features(a.epsilon);
-#pragma unroll
-            for (Pair& x : query[m][c]) x = features(x);  // padding meets zeros
-          }
-        }
-      }
-    }
-
-#pragma unroll
-    for (int step = 0; step < kTileKeys / kStep; ++step) {
-      float score[kRowBlocks][4][4] = {};
-#pragma unroll
-      for (int c = 0; c < kBlocks; ++c) {
-#pragma unroll
         for (int b = 0; b < 2; ++b) {
-          Pair key[4];
-          load_block(key, Layout::at(key_tile(tile), by_column, step * kStep + b * 16, 2 * c));
-#pragma unroll
-          for (int m = 0; m < kRowBlocks; ++m) {
-            Half<T>::multiply(score[m][2 * b], query[m][c], key[0], key[1]);
-            Half<T>::multiply(score[m][2 * b + 1], query[m][c], key[2], key[3]);
-          }
+          PackedMask::load<false>(m16[m][b], mask.at(warp_row / 16 + m, step * (kStep / 16) + b) + lane);
         }
       }
+    };
+    if (active) load_mask(0);
 
-      if constexpr (kSoftmax) {
+#pragma unroll 1
+    for (int tile = 0; tile < num_tiles; ++tile, slot ^= 1) {
+      const std::uint32_t keys = tiles + slot * 2 * Shape::kTileBytes, values = keys + Shape::kTileBytes;
+      wait_for_copies();
+      if (a.relu) map_features<T, kWidth, kThreads, false>(keys, 0, kTileGroups, a.d, a.epsilon);
+      __syncthreads();
+      if (tile + 1 < num_tiles) {
+        copy_tile(here, tile + 1, slot ^ 1);
+      } else if (item + static_cast<int>(gridDim.x) < num_items) {
+        const Place next = locate(item + gridDim.x);
+        copy_queries(next, query_slot ^ 1);
+        copy_tile(next, 0, slot ^ 1);
+      }
+      if (!active) continue;
+      const int lane_here = opaque(lane);
+      const std::uint32_t by_row = Layout::lane_by_row(lane_here),
+                          by_column = Layout::lane_by_column(lane_here);
+
+      if (tile == 0) {
+        const ReluFeatures<T> features(a.epsilon);
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m) {
-          float largest[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-          for (int s = 0; s < 4; ++s) {
+          for (int c = 0; c < kBlocks; ++c) {
+            load_block(query[m][c], Layout::at(queries + query_slot * Shape::kQueryBytes, by_row,
+                                               (warp * kRowBlocks + m) * 16, 2 * c));
+            if (a.relu) {
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              // The maximum runs over what the mask lets through.
-              const float2 pair = Half<T>::unpack(m16[m][s / 2][(s % 2) * 2 + e / 2]);
-              if ((e % 2 == 0 ? pair.x : pair.y) == 0) score[m][s][e] = -INFINITY;
-              largest[e / 2] = fmaxf(largest[e / 2], score[m][s][e]);
-            }
-          }
-          float shrink[2];
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float& largest_here = largest[half];
-            largest_here = fmaxf(largest_here, __shfl_xor_sync(0xffffffffu, largest_here, 1));
-            largest_here = fmaxf(largest_here, __shfl_xor_sync(0xffffffffu, largest_here, 2));
-            RowState& row = state[m][half];
-            largest_here = fmaxf(largest_here, row.max);
-            shrink[half] = largest_here == row.max ? 1 : fast_exp2((row.max - largest_here) * exponent_scale);
-            row.max = largest_here;
-            row.sum *= shrink[half];
-          }
-          if (__any_sync(0xffffffffu, shrink[0] != 1 || shrink[1] != 1)) {
-#pragma unroll
-            for (auto& o : out[m]) {
-              o[0] *= shrink[0];
-              o[1] *= shrink[0];
-              o[2] *= shrink[1];
-              o[3] *= shrink[1];
-            }
-          }
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float base = state[m][half].max == -INFINITY ? 0 : state[m][half].max * exponent_scale;
-#pragma unroll
-            for (int s = 0; s < 4; ++s) {
-#pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                float& x = score[m][s][half * 2 + e];
-                x = fast_exp2(fmaf(x, exponent_scale, -base));
-              }
+              for (Pair& x : query[m][c]) x = features(x);  // padding meets zeros
             }
           }
         }
       }
 
-      Pair weight[kRowBlocks][2][4];
 #pragma unroll
-      for (int m = 0; m < kRowBlocks; ++m) {
+      for (int step = 0; step < kTileKeys / kStep; ++step) {
+        float score[kRowBlocks][4][4] = {};
+#pragma unroll
+        for (int c = 0; c < kBlocks; ++c) {
+#pragma unroll
+          for (int b = 0; b < 2; ++b) {
+            Pair key[4];
+            load_block(key, Layout::at(keys, by_column, step * kStep + b * 16, 2 * c));
+#pragma unroll
+            for (int m = 0; m < kRowBlocks; ++m) {
+              Half<T>::multiply(score[m][2 * b], query[m][c], key[0], key[1]);
+              Half<T>::multiply(score[m][2 * b + 1], query[m][c], key[2], key[3]);
+            }
+          }
+        }
+
+        if constexpr (kSoftmax) {
+#pragma unroll
+          for (int m = 0; m < kRowBlocks; ++m)
+            exponentiate<T>(score[m], m16[m], state[m], out[m], exponent_scale);
+        }
+
+        Pair weight[kRowBlocks][2][4];
+#pragma unroll
+        for (int m = 0; m < kRowBlocks; ++m) {
+#pragma unroll
+          for (int b = 0; b < 2; ++b) {
+#pragma unroll
+            for (int part = 0; part < 4; ++part) {
+              const float2 pair = Half<T>::unpack(m16[m][b][part]);
+              const float(&s)[4] = score[m][2 * b + part / 2];
+              const float x = pair.x * s[(part % 2) * 2], y = pair.y * s[(part % 2) * 2 + 1];
+              state[m][part % 2].sum += x + y;
+              weight[m][b][part] = pack<T>(x, y);
+            }
+          }
+        }
+
+        const int next_step = tile * (kTileKeys / kStep) + step + 1;
+        if (next_step < num_tiles * (kTileKeys / kStep)) load_mask(next_step);
+
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
 #pragma unroll
-          for (int part = 0; part < 4; ++part) {
-            const float2 pair = Half<T>::unpack(m16[m][b][part]);
-            const float(&s)[4] = score[m][2 * b + part / 2];
-            const float x = pair.x * s[(part % 2) * 2], y = pair.y * s[(part % 2) * 2 + 1];
-            state[m][part % 2].sum += x + y;
-            weight[m][b][part] = pack<T>(x, y);
-          }
-        }
-      }
-
-      const int next_step = tile * (kTileKeys / kStep) + step + 1;
-      if (next_step < num_tiles * (kTileKeys / kStep)) load_mask(next_step);
-
+          for (int c = 0; c < kBlocks; ++c) {
+            Pair value[4];
+            load_block_transposed(value, Layout::at(values, by_row, step * kStep + b * 16, 2 * c));
 #pragma unroll
-      for (int b = 0; b < 2; ++b) {
-#pragma unroll
-        for (int c = 0; c < kBlocks; ++c) {
-          Pair value[4];
-          load_block_transposed(value, Layout::at(value_tile(tile), by_row, step * kStep + b * 16, 2 * c));
-#pragma unroll
-          for (int m = 0; m < kRowBlocks; ++m) {
-            Half<T>::multiply(out[m][2 * c], weight[m][b], value[0], value[1]);
-            Half<T>::multiply(out[m][2 * c + 1], weight[m][b], value[2], value[3]);
+            for (int m = 0; m < kRowBlocks; ++m) {
+              Half<T>::multiply(out[m][2 * c], weight[m][b], value[0], value[1]);
+              Half<T>::multiply(out[m][2 * c + 1], weight[m][b], value[2], value[3]);
+            }
           }
         }
       }
     }
-  }
-  if (!active) return;
+    if (!active) continue;
 
-  T* to = row_start<T>(f.out, f.out_strides, batch, head, warp_row);
-  const std::int64_t statistics = (static_cast<std::int64_t>(batch) * a.heads + head) * n;
+    T* to = row_start<T>(f.out, f.out_strides, here.batch, here.head, warp_row);
+    const std::int64_t statistics = (static_cast<std::int64_t>(here.batch) * a.heads + here.head) * n;
 #pragma unroll
-  for (int m = 0; m < kRowBlocks; ++m) {
-    float inverse[2];
+    for (int m = 0; m < kRowBlocks; ++m) {
+      float inverse[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      RowState row = state[m][half];
-      row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 1);
-      row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 2);
-      inverse[half] = fabsf(row.sum) <= a.guard ? 0 : 1 / row.sum;
-      const int i = warp_row + m * 16 + half * 8 + g;
-      if (i < n && lane % 4 == 0) {
-        f.inverse_normaliser[statistics + i] = inverse[half];
-        if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.scale;
+      for (int half = 0; half < 2; ++half) {
+        RowState row = state[m][half];
+        row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 1);
+        row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 2);
+        inverse[half] = fabsf(row.sum) <= a.guard ? 0 : 1 / row.sum;
+        const int i = warp_row + m * 16 + half * 8 + g;
+        if (i < n && lane % 4 == 0) {
+          f.inverse_normaliser[statistics + i] = inverse[half];
+          if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.scale;
+        }
       }
+      store_rows<T, kWidth, false>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row,
+                                   f.out_strides.row, 0, n - warp_row - m * 16, a.d_v, lane);
     }
-    store_rows<T, kWidth, false>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row,
-                                 f.out_strides.row, 0, n - warp_row - m * 16, a.d_v, lane);
   }
 }
 
@@ -251,8 +269,13 @@ cudaError_t dense_attention_forward(const DenseAttention& a, const DenseForward&
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
     if (status != cudaSuccess) return status;
-    const std::int64_t row_tiles = (a.num_nodes + Shape::kRows - 1) / Shape::kRows;
-    const auto blocks = static_cast<unsigned>(row_tiles * a.batch * a.heads);
+    int device = 0, multiprocessors = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    const std::int64_t items =
+        static_cast<std::int64_t>((a.num_nodes + Shape::kRows - 1) / Shape::kRows) * a.batch * a.heads;
+    const std::int64_t at_once = multiprocessors * Shape::kMinBlocks;
+    const auto blocks = static_cast<unsigned>(items < at_once ? items : at_once);
     kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, stream>>>(a, f);
     return cudaGetLastError();
   });

@@ -11,10 +11,7 @@ using namespace dense;
 
 namespace {
 
-#ifndef DM_COLUMN_WARPS
-#define DM_COLUMN_WARPS 2
-#endif
-constexpr int kRowWarps = 4, kColumnWarps = DM_COLUMN_WARPS;
+constexpr int kRowWarps = 4, kColumnWarps = 2;
 constexpr int kThreads = kRowWarps * kColumnWarps * 32;
 
 template <int kWidth>
@@ -129,8 +126,8 @@ __global__ __launch_bounds__(kThreads,
     const int stage = (entry - begin) & 1;
     wait_for_copies();
     if (a.relu) {
-      map_features<T, kWidth, kThreads>(tile_of(stage, 0), 0, kGroups, a.d, a.epsilon);
-      map_features<T, kWidth, kThreads>(tile_of(stage, 1), 0, kGroups, a.d, a.epsilon);
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 0), 0, kGroups, a.d, a.epsilon);
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 1), 0, kGroups, a.d, a.epsilon);
     }
     __syncthreads();
     const bool more = entry + 1 < end;
