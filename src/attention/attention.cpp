@@ -62,8 +62,10 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
         mask->num_nodes(), queries.size(2));
   check(mask->num_heads() == 1 || mask->num_heads() == queries.size(1),
         "attention: mask '{}' has {} heads, q has {}", mask->name(), mask->num_heads(), queries.size(1));
-  check(!mask->device() || *mask->device() == q.device(), "attention: mask '{}' must be on {} as q, got {}",
-        mask->name(), q.device().str(), mask->device()->str());
+  if (const std::optional<c10::Device> own = mask->device()) {
+    check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask->name(),
+          q.device().str(), own->str());
+  }
   if (v.numel() == 0) return v.clone();
 
   AttentionShape shape;

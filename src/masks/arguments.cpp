@@ -23,9 +23,10 @@ void check_input(const Mask& mask, const at::Tensor& x) {
       x.defined() && x.dim() == 3 && is_real(x) && x.size(1) == n && (heads == 1 || x.size(0) == heads);
   check(sound, "mask '{}': x must be float32 or float64 [{}, {}, columns], got {}", mask.name(),
         heads == 1 ? "heads" : std::to_string(heads), n, describe(x));
-  const std::optional<c10::Device> device = mask.device();
-  check(!device || *device == x.device(), "mask '{}': x must be on {} as the mask, got {}", mask.name(),
-        device->str(), describe(x));
+  if (const std::optional<c10::Device> device = mask.device()) {
+    check(*device == x.device(), "mask '{}': x must be on {} as the mask, got {}", mask.name(), device->str(),
+          describe(x));
+  }
 }
 
 void check_same_device(const char* mask, const char* argument, const at::Tensor& tensor, const char* other,

@@ -19,7 +19,8 @@ using Derived = SparsePattern::Derived;
 TransposedPattern sort_by_column(const SparsePattern& pattern) {
   // A stable sort keeps the rows of a column ascending.
   const auto [column, entry] = at::sort(pattern.col, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const at::Tensor rows = at::repeat_interleave(pattern.row_ptr.diff(), pattern.nnz());
+  const at::Tensor rows =
+      at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
   const at::Tensor nodes = at::arange(pattern.num_nodes() + 1, column.options());
   return {at::searchsorted(column, nodes), rows.index({entry}).to(at::kInt), entry};
 }

@@ -60,9 +60,10 @@ inline at::Tensor on_device(const at::Tensor& tensor, const std::optional<c10::D
 inline void check_one_device(const char* owner, const std::vector<MaskPtr>& masks) {
   const std::optional<c10::Device> common = common_device(masks);
   for (const MaskPtr& mask : masks) {
-    check(!mask->device() || *mask->device() == *common,
-          "{}: masks must be on one device, but '{}' is on {} and another on {}", owner, mask->name(),
-          mask->device()->str(), common->str());
+    const std::optional<c10::Device> own = mask->device();
+    if (!own) continue;
+    check(*own == *common, "{}: masks must be on one device, but '{}' is on {} and another on {}", owner,
+          mask->name(), own->str(), common->str());
   }
 }
 

@@ -45,7 +45,7 @@ at::Tensor scale_entries(const at::Tensor& values, const at::Tensor& scale, cons
 }
 
 at::Tensor rows_of_entries(const SparsePattern& pattern) {
-  return at::repeat_interleave(pattern.row_ptr.diff(), pattern.nnz());
+  return at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
 }
 
 }  // namespace
@@ -62,10 +62,12 @@ ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_sca
           num_heads_, mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_));
   if (row_scale_.defined() && column_scale_.defined())
     check_same_device("ScaledMask", "column_scale", column_scale_, "row_scale", row_scale_);
-  for (const at::Tensor& scale : {row_scale_, column_scale_})
-    check(!scale.defined() || !mask_->device() || scale.device() == *mask_->device(),
-          "ScaledMask: row_scale and column_scale must be on {} as the mask, got {}", mask_->device()->str(),
-          describe(scale));
+  if (const std::optional<c10::Device> own = mask_->device()) {
+    for (const at::Tensor& scale : {row_scale_, column_scale_})
+      check(!scale.defined() || scale.device() == *own,
+            "ScaledMask: row_scale and column_scale must be on {} as the mask, got {}", own->str(),
+            describe(scale));
+  }
 }
 
 std::optional<c10::Device> ScaledMask::device() const {

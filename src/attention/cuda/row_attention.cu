@@ -134,6 +134,12 @@ bool fits_vectors(Real dtype, const RowAttentionShape& shape, const Rows&... row
          (is_aligned(rows, element) && ...);
 }
 
+// Asked once for both halves: they hand weights over in a format of their own.
+bool backward_fits_vectors(const RowAttentionBackward& pass) {
+  return fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out, pass.grad_out, pass.grad_q,
+                      pass.grad_k, pass.grad_v);
+}
+
 }  // namespace
 
 std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionShape& shape) {
@@ -159,8 +165,7 @@ cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t 
 }
 
 cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream) {
-  const bool vectors =
-      fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out, pass.grad_out, pass.grad_q);
+  const bool vectors = backward_fits_vectors(pass);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_rows(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_rows_float32(pass, segments, stream);
@@ -176,8 +181,7 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
 }
 
 cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream) {
-  const bool vectors =
-      fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.grad_out, pass.grad_k, pass.grad_v);
+  const bool vectors = backward_fits_vectors(pass);
   const auto launch = [&](bool segments) {
     if (!vectors) return launch_general_backward_columns(pass, segments, stream);
     if (pass.dtype == Real::float32) return launch_backward_columns_float32(pass, segments, stream);

@@ -95,6 +95,28 @@ __device__ inline void for_batches(int count, const Batch& batch) {
 __device__ inline uint4 load_vector(const void* address) {
   return __ldg(static_cast<const uint4*>(address));
 }
+// What is read or written once must not push gathered rows out of the caches.
+__device__ inline uint4 load_once(const void* address) {
+  return __ldcs(static_cast<const uint4*>(address));
+}
+__device__ inline void store_once(void* address, uint4 vector) {
+  __stcs(static_cast<uint4*>(address), vector);
+}
+
+// The two weights of a nonzero on their way from the row pass to the column pass. Beside bfloat16 gradients,
+// rounding them to bfloat16 as well costs no digit that is left.
+template <class T>
+struct WeightPair {
+  using Type = float2;
+  __device__ static float2 pack(float2 weights) { return weights; }
+  __device__ static float2 unpack(float2 weights) { return weights; }
+};
+template <>
+struct WeightPair<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+  __device__ static __nv_bfloat162 pack(float2 weights) { return __float22bfloat162_rn(weights); }
+  __device__ static float2 unpack(__nv_bfloat162 weights) { return __bfloat1622float2(weights); }
+};
 
 template <int N>
 __device__ inline float dot(const float (&a)[N], const float (&b)[N]) {
@@ -149,11 +171,11 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   float mask;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    q_raw = load_vector(q_rows + item.row * pass.q.node_step);
+    q_raw = load_once(q_rows + item.row * pass.q.node_step);
     col = item.row;
     mask = 0;
     if (group.own < item.count)
-      col = pass.mask.col[item.first + group.own], mask = value[item.first + group.own];
+      col = pass.mask.col[item.first + group.own], mask = __ldcs(value + item.first + group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
@@ -183,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       }
       next += kBatch;
       mask = 0;
-      if (next < now.count) col = pass.mask.col[now.first + next], mask = value[now.first + next];
+      if (next < now.count) col = pass.mask.col[now.first + next], mask = __ldcs(value + now.first + next);
       float dot_of[kSize];
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
@@ -192,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         dot_of[u] = dot(q, k);
       }
       const float own_dot = group.template sum_own<kSize>(dot_of) + constant;
-      if (dots != nullptr && valid && group.speaks) dots[entry] = own_dot;
+      if (dots != nullptr && valid && group.speaks) __stcs(dots + entry, own_dot);
       float weight = own_dot * own_mask;
       if constexpr (kMode == Mode::softmax) {
         const float score = valid ? own_dot * scale : -INFINITY;
@@ -239,21 +261,21 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
 #pragma unroll
       for (float& x : sum) x *= inverse;
       T* out = head_rows<T>(pass.out, group.batch, group.head) + now.row * pass.out.node_step + column;
-      *reinterpret_cast<uint4*>(out) = V::pack(sum);
+      store_once(out, V::pack(sum));
     }
   }
 }
 
 // The gradient of features through phi at `at`, written as T.
 template <class T, Mode kMode>
-__device__ inline void store_feature_gradient(uint4 at, float (&sum)[Vector<T>::kWidth], T* out) {
+__device__ inline void store_feature_gradient(const T* at, float (&sum)[Vector<T>::kWidth], T* out) {
   if constexpr (kMode == Mode::relu) {
     float x[Vector<T>::kWidth];
-    Vector<T>::unpack(at, x);
+    Vector<T>::unpack(load_once(at), x);
 #pragma unroll
     for (int i = 0; i < Vector<T>::kWidth; ++i) sum[i] = x[i] >= 0 ? sum[i] : 0.0f;
   }
-  *reinterpret_cast<uint4*>(out) = Vector<T>::pack(sum);
+  store_once(out, Vector<T>::pack(sum));
 }
 
 template <class T, int kLanes, Mode kMode, class Tuned>
@@ -279,19 +301,19 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
   float* grad_value =
       pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
-  float2* weights = static_cast<float2*>(pass.weights) + pair_entries;
+  using Weights = WeightPair<T>;
+  auto* weights = static_cast<typename Weights::Type*>(pass.weights) + pair_entries;
   const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   Item item;
-  uint4 g_raw, out_raw, q_raw = {};
+  uint4 g_raw, out_raw;
   std::int32_t col;
   float inverse, row_max;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    g_raw = load_vector(grad_rows + item.row * pass.grad_out.node_step);
-    out_raw = load_vector(out_rows + item.row * pass.out.node_step);
-    if constexpr (kMode == Mode::relu) q_raw = load_vector(q_rows + item.row * pass.q.node_step);
+    g_raw = load_once(grad_rows + item.row * pass.grad_out.node_step);
+    out_raw = load_once(out_rows + item.row * pass.out.node_step);
     const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
     inverse = static_cast<const float*>(pass.inverse)[at];
     if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
@@ -302,7 +324,6 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
     const float own_inverse = inverse;
-    const uint4 own_q = q_raw;
     float g[kWidth], out[kWidth], sum[kWidth] = {};
     V::unpack(g_raw, g);
     V::unpack(out_raw, out);
@@ -326,7 +347,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         k_raw[u] = load_vector(k_rows + j * k_step);
       }
       float mask = 0, score = 0;
-      if (valid) mask = value[entry], score = dots[entry];
+      if (valid) mask = __ldcs(value + entry), score = __ldcs(dots + entry);
       next += kBatch;
       if (next < now.count) col = pass.mask.col[now.first + next];
       float slope_of[kSize];
@@ -342,8 +363,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       float key_weight = grad_score * mask * (kMode == Mode::softmax ? score * scale : 1.0f);
       if (!valid) key_weight = 0;
       if (valid && group.speaks) {
-        if (grad_value != nullptr) grad_value[entry] = grad_score * score;
-        weights[entry] = {key_weight, mask * score * own_inverse};
+        if (grad_value != nullptr) __stcs(grad_value + entry, grad_score * score);
+        weights[entry] = Weights::pack({key_weight, mask * score * own_inverse});
       }
       weight_sum += key_weight;
 #pragma unroll
@@ -367,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
     } else {
       store_feature_gradient<T, kMode>(
-          own_q, sum,
+          q_rows + now.row * pass.q.node_step, sum,
           head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
     }
   }
@@ -389,30 +410,28 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
   const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
   const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + (in_values ? column : 0);
-  const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
+  using Weights = WeightPair<T>;
+  const auto* weights = static_cast<const typename Weights::Type*>(pass.weights) + group.pair * pass.mask.nnz;
   const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
   const float epsilon = static_cast<float>(shape.epsilon);
 
   Item item;
-  uint4 k_raw = {};
   std::int32_t row;
   float2 weight;
   const auto fetch = [&](int next) {
     weight = {0, 0};
     if (next >= item.count) return;
     row = pass.columns.col[item.first + next];
-    weight = weights[pass.columns.entry[item.first + next]];
+    weight = Weights::unpack(weights[pass.columns.entry[item.first + next]]);
   };
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    if constexpr (kMode == Mode::relu) k_raw = load_vector(k_rows + item.row * pass.k.node_step);
     row = item.row;
     fetch(group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
-    const uint4 own_k = k_raw;
     float key_sum[kWidth] = {}, value_sum[kWidth] = {}, weight_sum = 0;
     int next = group.own;
     for_batches<G>(now.count, [&](auto size) {
@@ -457,12 +476,12 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     }
     if (in_features) {
       store_feature_gradient<T, kMode>(
-          own_k, key_sum,
+          k_rows + now.row * pass.k.node_step, key_sum,
           head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
     }
     if (in_values) {
       T* out = head_rows<T>(pass.grad_v, group.batch, group.head) + now.row * pass.grad_v.node_step + column;
-      *reinterpret_cast<uint4*>(out) = V::pack(value_sum);
+      store_once(out, V::pack(value_sum));
     }
   }
 }
