@@ -3,8 +3,6 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "core/parallel.h"
 #include "data/encoded.h"
 #include "data/records.h"
@@ -132,7 +130,6 @@ TEST_F(Sets, CifarFoldersSayWhatIsWrong) {
                {"no batch 5", "data_batch_5.bin"});
   expect_error([&] { open_image_data(spec("cifar10", ",train=1-2,val=2")); }, {"batch 2 would both"});
   expect_error([&] { open_image_data(spec("cifar10", ",train=0-2")); }, {"train from 1 to 5", "'0'"});
-  expect_error([&] { open_image_data(spec("cifar10", ",train=")); }, {});
   add("data_batch_3.bin.xz", "garbage that is not xz");
   expect_error([&] { open_image_data(spec("cifar10", ",train=1,val=3")); }, {"data_batch_3.bin.xz", "xz"});
   add("data_batch_3.bin.xz", xz(cifar_batch(2)).substr(0, 60));
