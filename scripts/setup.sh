@@ -97,7 +97,7 @@ install_packages() {
     real=''
     # The unversioned name of clang's runtime is not in every Debian and Ubuntu.
     if [[ $package == libclang-rt-dev ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
-      real=libclang-rt-$(clang++ -dumpversion 2>/dev/null | cut -d. -f1)-dev
+      real=libclang-rt-$({ clang++ -dumpversion 2>/dev/null || true; } | cut -d. -f1)-dev
     fi
     if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${real:-$package}"; then
