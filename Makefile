@@ -65,7 +65,8 @@ tsan: setup ## Run the unit tests under ThreadSanitizer
 
 .PHONY: cuda-test
 cuda-test: setup ## On a machine with a GPU: build for it, test, look for races, and benchmark
-	@$(call build,cuda)
+	cmake --preset cuda -DTOPOMASK_PYTHON="$$(cat .setup/python)" --log-level=NOTICE
+	cmake --build --preset cuda --parallel $(JOBS) --target topomask_cli cuda_tests
 	@scripts/cuda_test.sh
 
 .PHONY: fuzz

@@ -1,5 +1,6 @@
 #include "train/adam.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
 #include "topomask/safetensors.h"

@@ -1,5 +1,6 @@
 #include "train/averaged_weights.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "topomask/parameters.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
 #include "core/check.h"

@@ -63,7 +63,9 @@ inline void expect_close(const Outcome& actual, const Outcome& expected, double 
 inline void expect_identical(const Outcome& a, const Outcome& b) {
   EXPECT_TRUE(a.result.equal(b.result));
   for (std::size_t k = 0; k < a.gradients.size(); ++k) {
-    if (a.gradients[k].defined()) EXPECT_TRUE(a.gradients[k].equal(b.gradients[k])) << "leaf " << k;
+    if (a.gradients[k].defined()) {
+      EXPECT_TRUE(a.gradients[k].equal(b.gradients[k])) << "leaf " << k;
+    }
   }
 }
 

@@ -9,7 +9,7 @@
 namespace topomask {
 namespace {
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 void expect_same_pattern(const SparsePattern& got, const SparsePattern& expected) {
   EXPECT_TRUE(at::equal(got.row_ptr.cpu(), expected.row_ptr));

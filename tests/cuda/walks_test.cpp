@@ -11,7 +11,7 @@
 namespace topomask {
 namespace {
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 struct WalkCase {
   std::string name;

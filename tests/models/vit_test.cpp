@@ -1,6 +1,7 @@
 // Vision transformers: sizes counted by hand, gradients of every variant, and what masks are made of.
 #include "topomask/models.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
