@@ -5,11 +5,18 @@ import os
 import sys
 
 
-def main() -> None:
-    spec = importlib.util.find_spec("topomask")
+def folder_of(package: str) -> str:
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        sys.exit("topomask: the package is not installed")
-    program = os.path.join(spec.submodule_search_locations[0], "bin", "topomask")
+        sys.exit(f"topomask: the package {package} is not installed")
+    return spec.submodule_search_locations[0]
+
+
+def main() -> None:
+    program = os.path.join(folder_of("topomask"), "bin", "topomask")
+    # The program looks for torch beside the package; it may be elsewhere.
+    folders = [os.path.join(folder_of("torch"), "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
     try:
         os.execv(program, ["topomask", *sys.argv[1:]])
     except OSError as error:

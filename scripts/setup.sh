@@ -150,8 +150,8 @@ make_venv() {
     say "making .venv with $base"
     "$base" -m venv --clear .venv || die "$base could not make .venv (Debian: apt-get install python3-venv)"
   fi
-  say "filling .venv from PyPI: torch 2.13.0 and its CUDA libraries, numpy, scipy, pytest"
-  say "this happens once, takes about 90 seconds on a fast line, and needs 4.7 GB of disk"
+  say "filling .venv from PyPI: torch 2.13.0 with its CUDA libraries, and what the tests use"
+  say "this happens once, takes about two minutes on a fast line, and needs 5 GB of disk"
   if ! fill_venv || ! venv_is_whole; then
     say "starting .venv afresh"
     "$base" -m venv --clear .venv || die "$base could not make .venv"

@@ -66,7 +66,10 @@ void print_text(const FeaturePlan& plan, const PlanCommand& command) {
   Listing listing;
   listing.add("wanted", fmt::format("every entry of the mask within {} with probability {}",
                                     command.request.error, command.request.confidence));
-  listing.add("c", fmt::format("{:.6g} ({:.6g} without truncation)", plan.c, plan.c_untruncated));
+  // Even a finite alpha has an infinite f, its square root: the two can differ without a bound.
+  const char* series = command.walks.features.ensembles == Ensembles::asymmetric ? "alpha" : "f";
+  listing.add("c",
+              fmt::format("{:.6g} ({:.6g} for the whole series of {})", plan.c, plan.c_untruncated, series));
   listing.add("walks by the theorem", format_walks(plan.walks_theorem));
   listing.add("walks by measured variance",
               fmt::format("{} (pilot: {} walks, {} repeats, {} rows)", format_walks(plan.walks_measured),

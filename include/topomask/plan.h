@@ -34,7 +34,7 @@ struct EngineCost {
 struct FeaturePlan {
   double load_growth = 0;          // r of Thm. 3.1, the larger of the query and the key walks'
   double c = 0;                    // of the modulation truncated at max_hops
-  double c_untruncated = 0;        // of the whole series; may be infinite
+  double c_untruncated = 0;        // of the whole series (f, or alpha for one-hot keys); may be infinite
   std::int64_t walks_theorem = 0;  // -1: c is infinite or the number passes 2^62
   std::int64_t walks_measured = 0;
   double worst_deviation = 0;  // standard deviation of the worst sampled entry at `pilot_walks`

@@ -18,6 +18,8 @@ double load_growth(const Graph& graph, double p_halt);
 // the second form, which is always finite for p_halt < 1.
 double concentration_constant(const Graph& graph, const NodeKernel& kernel, double p_halt);
 double concentration_constant(const Graph& graph, const std::vector<double>& modulation, double p_halt);
+// sum_k |alpha_k| r^k, the constant of one-hot keys, whose queries carry alpha; infinite where it diverges.
+double coefficient_constant(const Graph& graph, const NodeKernel& kernel, double p_halt);
 // Pr(|M_hat_ij - M_ij| > t) <= 2 exp(-t^2 n^3 / (2 (2n-1)^2 c^4)), the formula as it stands: a value above 1
 // says nothing, an infinite c gives 2. It holds for independent walkers, and for shared ensembles off the
 // diagonal.

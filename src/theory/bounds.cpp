@@ -121,6 +121,28 @@ double concentration_constant(const Graph& graph, const NodeKernel& kernel, doub
   return infinite_constant(kernel, r);
 }
 
+double coefficient_constant(const Graph& graph, const NodeKernel& kernel, double p_halt) {
+  kernel.check_parameters();
+  const double r = load_growth(graph, p_halt);
+  if (kernel.kind == KernelKind::coefficients || kernel.kind == KernelKind::modulation) {
+    const int last = 2 * static_cast<int>(kernel.series.size()) - 2;  // the square of a polynomial f
+    return finite_constant(kernel.coefficients_up_to(last), r);
+  }
+  const auto [prefactor, scale] = series_form(kernel);
+  if (r == kInfinity) return kInfinity;
+  const double x = scale * r;
+  switch (kernel.kind) {
+    case KernelKind::regularised_laplacian:
+      return x < 1 ? prefactor * std::pow(1 - x, -kernel.d) : kInfinity;
+    case KernelKind::matern:
+      return x < 1 ? prefactor * std::pow(1 - x, -kernel.nu) : kInfinity;
+    case KernelKind::p_step:
+      return prefactor * absolute_binomial(kernel.p, x);
+    default:  // diffusion, and inverse-cosine but for the signs: x^k / k!
+      return prefactor * std::exp(x);
+  }
+}
+
 double tail_bound(double t, std::int64_t num_walks, double c) {
   check(t > 0, "tail_bound: the error t must be positive, got {}", t);
   check(num_walks >= 1, "tail_bound: the number of walks must be positive, got {}", num_walks);

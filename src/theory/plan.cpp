@@ -131,8 +131,8 @@ void plan_theory(const Graph& graph, const NodeKernel& kernel, const FeatureOpti
   const std::vector<double> query_f = feature_modulation(kernel, options);
   plan.load_growth = load_growth(graph, p_halt);
   plan.c = concentration_constant(graph, query_f, p_halt);
-  plan.c_untruncated =
-      one_hot_keys ? std::numeric_limits<double>::quiet_NaN() : concentration_constant(graph, kernel, p_halt);
+  plan.c_untruncated = one_hot_keys ? coefficient_constant(graph, kernel, p_halt)
+                                    : concentration_constant(graph, kernel, p_halt);
   if (!one_hot_keys && !graph.is_symmetric()) {
     // The key walks run on the transpose and have a constant of their own; the larger one bounds both.
     const Graph transposed = graph.transposed();

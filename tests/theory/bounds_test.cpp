@@ -32,6 +32,29 @@ Graph edge_of_weight(double weight) {
   return Graph::from_dense(adjacency);
 }
 
+TEST(CoefficientConstant, ClosedFormsAgreeWithTheSeries) {
+  for (const char* spec :
+       {"reg-laplacian:d=2,sigma2=0.25", "reg-laplacian:d=3.3,sigma2=0.5", "diffusion:sigma2=4",
+        "p-step:p=3,a=2", "p-step:p=0.7,a=2.5", "inverse-cosine", "matern:nu=1.5,kappa=1",
+        "coefficients:1,0.5,0.25", "coefficients:1,-2,0.5,0", "modulation:1,-0.5,0.25"}) {
+    const NodeKernel kernel = NodeKernel::parse(spec);
+    for (const double r : {0.0, 0.3, 0.9}) {
+      double sum = 0, power = 1;
+      for (const double alpha : kernel.coefficients_up_to(2000)) {
+        sum += std::abs(alpha) * power;
+        power *= r;
+      }
+      EXPECT_NEAR(coefficient_constant(edge_of_weight(r), kernel, 0), sum, 1e-5 * sum) << spec << " at " << r;
+    }
+  }
+  const auto at_five = [](const char* spec) {
+    return coefficient_constant(edge_of_weight(5), NodeKernel::parse(spec), 0);
+  };
+  EXPECT_DOUBLE_EQ(at_five("coefficients:1,0.5,0.25"), 1 + 2.5 + 6.25) << "a finite series never diverges";
+  EXPECT_EQ(at_five("reg-laplacian:d=2,sigma2=0.25"), kInfinity);
+  EXPECT_EQ(coefficient_constant(edge_of_weight(1), NodeKernel::parse("diffusion:sigma2=1"), 1), kInfinity);
+}
+
 TEST(ConcentrationConstant, ClosedFormsAgreeWithTheSeries) {
   for (const char* spec :
        {"reg-laplacian:d=2,sigma2=0.25", "reg-laplacian:d=3.3,sigma2=0.5", "diffusion:sigma2=4",
