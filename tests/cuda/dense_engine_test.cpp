@@ -83,22 +83,27 @@ Result with_gradients(const Operands& o, const std::function<at::Tensor(const Op
   return {out.detach(), grads[0], grads[1], grads[2], grads[3]};
 }
 
-Result on_gpu(const Case& c, const Operands& o, double epsilon) {
+at::Tensor attend_on_gpu(const Case& c, const Operands& x, double epsilon) {
+  EngineInputs inputs;
+  inputs.q = x.q;
+  inputs.k = x.k;
+  inputs.v = x.v;
+  inputs.softmax = c.softmax;
+  inputs.scale = c.softmax ? 1 / std::sqrt(static_cast<double>(c.d)) : 1;
+  inputs.guard = kGuard;
+  inputs.fused_relu = c.relu;
+  inputs.epsilon = epsilon;
+  inputs.max_workspace = std::int64_t{1} << 30;
+  return run_dense_engine(inputs, DenseMask(x.mask));
+}
+
+Operands moved_to_gpu(const Operands& o) {
   const auto move = [](const at::Tensor& x) { return x.to(at::kCUDA); };
-  return with_gradients({move(o.q), move(o.k), move(o.v), move(o.grad_out), move(o.mask)},
-                        [&](const Operands& x) {
-                          EngineInputs inputs;
-                          inputs.q = x.q;
-                          inputs.k = x.k;
-                          inputs.v = x.v;
-                          inputs.softmax = c.softmax;
-                          inputs.scale = c.softmax ? 1 / std::sqrt(static_cast<double>(c.d)) : 1;
-                          inputs.guard = kGuard;
-                          inputs.fused_relu = c.relu;
-                          inputs.epsilon = epsilon;
-                          inputs.max_workspace = std::int64_t{1} << 30;
-                          return run_dense_engine(inputs, DenseMask(x.mask));
-                        });
+  return {move(o.q), move(o.k), move(o.v), move(o.grad_out), move(o.mask)};
+}
+
+Result on_gpu(const Case& c, const Operands& o, double epsilon) {
+  return with_gradients(moved_to_gpu(o), [&](const Operands& x) { return attend_on_gpu(c, x, epsilon); });
 }
 
 Result in_float64(const Case& c, const Operands& o, double epsilon) {
@@ -220,6 +225,23 @@ TEST(DenseEngineOnGpu, IsTheSameFromRunToRun) {
   const Operands o = operands(c);
   const Result first = on_gpu(c, o, 1e-3), second = on_gpu(c, o, 1e-3);
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(at::equal(first[i], second[i])) << i;
+}
+
+TEST(DenseEngineOnGpu, DoesNotNeedAMaskThatLearns) {
+  TOPOMASK_NEEDS_GPU();
+  for (const bool softmax : {false, true}) {
+    Case c;
+    c.n = 300;
+    c.softmax = softmax;
+    c.relu = !softmax;
+    Operands o = moved_to_gpu(operands(c));
+    const Result learning = on_gpu(c, o, 1e-3);
+    for (at::Tensor* x : {&o.q, &o.k, &o.v}) x->requires_grad_();
+    const at::Tensor out = attend_on_gpu(c, o, 1e-3);
+    const auto grads = torch::autograd::grad({out}, {o.q, o.k, o.v}, {o.grad_out});
+    EXPECT_TRUE(at::equal(out, learning.out));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(grads[i], learning[i + 1])) << i;
+  }
 }
 
 // Slices of one projection of q, k and v are read in place, and so is a gradient that was broadcast.
