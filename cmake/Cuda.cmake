@@ -28,9 +28,12 @@ if(CCACHE)
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
-# CMake before 3.26 quietly compiles CUDA as C++17 when asked for 20.
-add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
-                    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+# CMake before 3.26 does not know how to ask nvcc for C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 set(TOPOMASK_WITH_CUDA ON)
 
 # topomask_exact_rounding(file...): no a * b + c in these CUDA sources is fused, so that they round as the CPU does.
