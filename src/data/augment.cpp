@@ -13,6 +13,10 @@
 #include "data/pixel_ops.h"
 #include "graph/tensors.h"
 
+#ifdef TOPOMASK_CUDA
+#include "data/augment_cuda.h"
+#endif
+
 namespace topomask {
 namespace {
 
@@ -73,6 +77,10 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
   check(input.dim() == 4 && batch.labels.dim() == 1 && batch.labels.size(0) == input.size(0),
         "Augmenter: expected images [B, C, H, W] and labels [B], got {} and {}", describe(input),
         describe(batch.labels));
+  check(input.scalar_type() == at::kByte && batch.labels.scalar_type() == at::kLong &&
+            input.size(1) == scale_.size(0),
+        "Augmenter: expected images uint8 [B, {}, H, W] and labels int64, got {} and {}", scale_.size(0),
+        describe(input), describe(batch.labels));
   const std::int64_t count = input.size(0), height = input.size(2), width = input.size(3);
   const c10::Device device = input.device();
 
@@ -83,6 +91,12 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                                                 width, drawn.data_ptr<float>());
   drawn = drawn.to(device, device.is_cuda());
   const at::Tensor fill = fill_.to(device);
+#ifdef TOPOMASK_CUDA
+  if (fits_on_gpu(input)) {
+    return augment_on_gpu(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
+                          drawn);
+  }
+#endif
 
   at::Tensor images = input;
   if (options_.min_crop_area < 1) images = enlarge_boxes(images, drawn.narrow(1, column::kCrop, 4));

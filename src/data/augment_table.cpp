@@ -120,7 +120,7 @@ void set_operation(AugmentOp op, double magnitude, bool negative, std::int64_t h
   const double strength = magnitude / kLargestMagnitude, sign = negative ? -1 : 1;
   set_warp(1, 0, 0, 1, 0, 0, height, width, layer + column::kWarp);
   layer[column::kGain] = layer[column::kColour] = layer[column::kSharpness] = 1;
-  layer[column::kGreyGain] = layer[column::kStretch] = 0;
+  layer[column::kGreyGain] = layer[column::kStretch] = layer[column::kEqualize] = 0;
   layer[column::kKeptBits] = 255;
   layer[column::kSolarizeFrom] = 256;
   // The ranges are those of the paper as torchvision has them.
@@ -128,7 +128,6 @@ void set_operation(AugmentOp op, double magnitude, bool negative, std::int64_t h
   const double factor = 1 + 0.9 * strength * sign;
   switch (op) {
     case AugmentOp::identity:
-    case AugmentOp::equalize:
       break;
     case AugmentOp::shear_x:
       set_warp(1, shear, 0, 1, 0, 0, height, width, layer + column::kWarp);
@@ -173,6 +172,9 @@ void set_operation(AugmentOp op, double magnitude, bool negative, std::int64_t h
     case AugmentOp::auto_contrast:
       layer[column::kStretch] = 1;
       break;
+    case AugmentOp::equalize:
+      layer[column::kEqualize] = 1;
+      break;
   }
 }
 
@@ -193,7 +195,7 @@ AugmentTable draw_augment_table(const AugmentOptions& options, const ImagePlace&
   for (std::int64_t i = 0; i < batch_size; ++i) {
     const std::uint64_t seed = derive_seed(batch_seed, static_cast<std::uint64_t>(i));
     float* row = out + i * table.columns;
-    draw_crop(options, seed, height, width, row);
+    if (options.min_crop_area < 1) draw_crop(options, seed, height, width, row);
     draw_shift(options, seed, width, row);
     draw_cutout(options, seed, height, width, row);
     draw_mix(options, table.mixing, seed, height, width, row);
