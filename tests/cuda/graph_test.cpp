@@ -10,7 +10,7 @@
 namespace topomask {
 namespace {
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 void expect_same(const Graph& on_gpu, const Graph& expected) {
   ASSERT_TRUE(on_gpu.row_ptr.is_cuda() && on_gpu.col.is_cuda() && on_gpu.weight.is_cuda());

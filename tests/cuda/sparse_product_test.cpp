@@ -9,7 +9,7 @@
 namespace topomask {
 namespace {
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 void expect_same_pattern(const SparsePattern& got, const SparsePattern& expected) {
   EXPECT_TRUE(at::equal(got.row_ptr.cpu(), expected.row_ptr));
@@ -22,7 +22,7 @@ TEST(CudaSparseProduct, IsTheCpusForEveryGraph) {
   for (const auto& [name, graph] : testing::sample_graphs()) {
     if (graph.num_nodes() == 0) continue;
     for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
-      const FeatureOptions options{.walks = {.num_walks = 12, .max_hops = 6}, .ensembles = ensembles};
+      const FeatureOptions options{.walks = testing::geometric_walks(12, 6), .ensembles = ensembles};
       for (const std::int64_t heads : {1, 2, 3, 8, 9}) {
         SCOPED_TRACE(name + ", heads " + std::to_string(heads));
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
@@ -60,7 +60,7 @@ TEST(CudaSparseProduct, EstimatesItsSize) {
 TEST(CudaSparseProduct, IsTheSameAtEveryRun) {
   TOPOMASK_NEEDS_GPU();
   const Graph graph = normalise(barabasi_albert(3000, 3, 5), Normalisation::symmetric).to(kGpu);
-  const FeatureOptions options{.walks = {.num_walks = 8}};
+  const FeatureOptions options{.walks = testing::geometric_walks(8)};
   const GrfMask mask(graph, options, at::ones({8, 11}).to(kGpu));
   at::Tensor first_values, first_grad;
   for (int run = 0; run < 4; ++run) {
