@@ -90,24 +90,32 @@ TEST(CudaFeatures, AreTheSameBitForBit) {
   }
 }
 
-TEST(CudaFeatures, HoldRowsOfAnySize) {
+class CudaLargeRows : public ::testing::TestWithParam<std::pair<std::int64_t, Coupling>> {};
+
+// A block per row in shared memory, then beyond it.
+TEST_P(CudaLargeRows, AreTheSameBitForBit) {
   TOPOMASK_NEEDS_GPU();
-  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric), on_gpu = graph.to(kGpu);
-  for (const Coupling coupling : {Coupling::independent, Coupling::both}) {
-    // A block per row in shared memory, then beyond it.
-    for (const std::int64_t walks : {700, 5000}) {
-      WalkOptions options = testing::geometric_walks(walks, 100, 0.1);
-      options.coupling = coupling;
-      SCOPED_TRACE(std::to_string(walks));
-      expect_same(sample_walk_features(on_gpu, options), sample_walk_features(graph, options));
-    }
-  }
-  // A length law so wide that some rows exceed what rows usually need.
+  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric);
+  WalkOptions options = testing::geometric_walks(GetParam().first, 100, 0.1);
+  options.coupling = GetParam().second;
+  expect_same(sample_walk_features(graph.to(kGpu), options), sample_walk_features(graph, options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Walks, CudaLargeRows,
+                         ::testing::Values(std::pair(std::int64_t{700}, Coupling::independent),
+                                           std::pair(std::int64_t{700}, Coupling::both),
+                                           std::pair(std::int64_t{4000}, Coupling::independent),
+                                           std::pair(std::int64_t{4000}, Coupling::both)));
+
+// A length law so wide that some rows exceed what rows usually need.
+TEST(CudaFeatures, DoRareLongRowsAgain) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = normalise(grid_graph({90, 110}), Normalisation::symmetric);
   WalkOptions wide = testing::geometric_walks(4, 400);
   wide.length = LengthLaw::survival;
   wide.survival.assign(401, 0.02);
   wide.survival[0] = 1;
-  expect_same(sample_walk_features(on_gpu, wide), sample_walk_features(graph, wide));
+  expect_same(sample_walk_features(graph.to(kGpu), wide), sample_walk_features(graph, wide));
 }
 
 TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
@@ -118,8 +126,7 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
     const Graph graph = normalise(knn_graph(points, {.k = k}), Normalisation::random_walk),
                 on_gpu = graph.to(kGpu);
     for (const bool importance : {true, false}) {
-      const WalkOptions options{
-          .num_walks = k * k * k, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling};
+      const WalkOptions options = testing::exhaustive_walks(k, 3);
       const WalkFeatures expected = sample_walk_features(graph, options, importance);
       EXPECT_TRUE(expected.exact);
       expect_same(sample_walk_features(on_gpu, options, importance), expected);
