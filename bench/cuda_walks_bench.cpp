@@ -23,7 +23,7 @@ namespace {
 
 using namespace topomask;
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 // Median over `runs` of what the device does between two events, after a warm-up.
 double device_ms(const std::function<void()>& work, int runs = 15) {
@@ -103,6 +103,16 @@ std::string per_row(const char* what, std::int64_t count, std::int64_t rows) {
   return text;
 }
 
+WalkOptions walks(std::int64_t num_walks, int max_hops, double p_halt,
+                  Coupling coupling = Coupling::independent) {
+  WalkOptions options;
+  options.num_walks = num_walks;
+  options.max_hops = max_hops;
+  options.p_halt = p_halt;
+  options.coupling = coupling;
+  return options;
+}
+
 void bench_knn() {
   for (const std::int64_t n : {std::int64_t{32768}, std::int64_t{131072}, std::int64_t{1} << 20}) {
     const at::Tensor shuffled = surface(n).to(kGpu), ordered = in_morton_order(shuffled);
@@ -140,35 +150,34 @@ void bench_features() {
     return normalise(knn_graph(ordered ? in_morton_order(points) : points, {.k = 8, .symmetric = true}),
                      Normalisation::symmetric);
   };
-  const WalkOptions usual{.num_walks = 16, .max_hops = 10, .p_halt = 0.5};
+  const WalkOptions usual = walks(16, 10, 0.5);
   for (const std::int64_t n : {std::int64_t{32768}, std::int64_t{1} << 20}) {
     const std::string size = " N=" + std::to_string(n);
     one("features n=16 p=.5, kNN 8, in order" + size, local(n, true), usual, true);
     one("features n=16 p=.5, kNN 8, shuffled" + size, local(n, false), usual, n > 100000);
   }
   const Graph graph = local(32768, true);
-  one("features n=4 p=.5 N=32768", graph, {.num_walks = 4, .max_hops = 10, .p_halt = 0.5}, false);
-  one("features n=16 p=.5 repelling N=32768", graph,
-      {.num_walks = 16, .max_hops = 10, .p_halt = 0.5, .coupling = Coupling::repelling}, true);
-  one("features n=16 p=.5 weighted N=32768", graph,
-      {.num_walks = 16, .max_hops = 10, .p_halt = 0.5, .step = StepLaw::weighted}, false);
-  one("features n=100 p=.1 100 hops repelling N=32768", graph,
-      {.num_walks = 100, .max_hops = 100, .p_halt = 0.1, .coupling = Coupling::repelling}, false);
-  one("features n=1000 p=.1 100 hops N=4096", local(4096, true),
-      {.num_walks = 1000, .max_hops = 100, .p_halt = 0.1}, false);
+  one("features n=4 p=.5 N=32768", graph, walks(4, 10, 0.5), false);
+  one("features n=16 p=.5 repelling N=32768", graph, walks(16, 10, 0.5, Coupling::repelling), true);
+  WalkOptions weighted = usual;
+  weighted.step = StepLaw::weighted;
+  one("features n=16 p=.5 weighted N=32768", graph, weighted, false);
+  one("features n=100 p=.1 100 hops repelling N=32768", graph, walks(100, 100, 0.1, Coupling::repelling),
+      false);
+  one("features n=1000 p=.1 100 hops N=4096", local(4096, true), walks(1000, 100, 0.1), false);
 }
 
 void bench_refresh() {
   const std::int64_t n = 32768, heads = 8;
   const Graph graph = normalise(knn_graph(in_morton_order(surface(n).to(kGpu)), {.k = 8, .symmetric = true}),
                                 Normalisation::symmetric);
-  for (const std::int64_t walks : {2, 4, 8, 16}) {
-    const WalkOptions options{.num_walks = walks, .max_hops = 10, .p_halt = 0.5};
+  for (const std::int64_t num_walks : {2, 4, 8, 16}) {
+    const WalkOptions options = walks(num_walks, 10, 0.5);
     const GraphFeatures features = sample_features(graph, {.walks = options});
     const at::Tensor f = at::randn({heads, 11}, features.query.load.options());
     const GrfMask mask({features}, f);
     const auto nnz = mask.entries().at(0).pattern->nnz();
-    const std::string tag = " n=" + std::to_string(walks);
+    const std::string tag = " n=" + std::to_string(num_walks);
     const std::string note = per_row("Phi", features.query.nnz(), n) + per_row(" M", nnz, n);
     row("mask: patterns of Phi and M" + tag, device_ms([&] { GrfMask({features}, f).entries(); }, 5), 0,
         note);
@@ -188,9 +197,8 @@ void bench_refresh() {
 void bench_point_cloud() {
   const std::int64_t n = 32768;
   const at::Tensor points = surface(n).to(kGpu), f = at::randn({1, 4}).to(kGpu);
-  const FeatureOptions options{
-      .walks = {.num_walks = 27, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling},
-      .ensembles = Ensembles::asymmetric};
+  FeatureOptions options{.walks = walks(27, 3, 0, Coupling::repelling), .ensembles = Ensembles::asymmetric};
+  options.walks.length = LengthLaw::fixed;
   const Graph graph = normalise(knn_graph(points, {.k = 3}), Normalisation::random_walk);
   const GraphFeatures features = sample_features(graph, options);
   row("point cloud: kNN", device_ms([&] { knn_graph(points, {.k = 3}); }), 0);

@@ -64,6 +64,6 @@ struct GraphFeatures {
 WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options,
                                   bool importance_weights = true);
 GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options);
-WalkFeatures one_hot_features(std::int64_t num_nodes);
+WalkFeatures one_hot_features(std::int64_t num_nodes, c10::Device device = c10::kCPU);
 
 }  // namespace topomask

@@ -234,22 +234,14 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key) {
 #ifdef TOPOMASK_CUDA
-  if (query->row_ptr.is_cuda()) {
-    ProductRows rows = product_pattern_cuda(*query, *key);
-    const std::int64_t longest = longest_row_cuda(rows.row_ptr);
-    // A symmetric product is as wide as it is long.
-    const std::int64_t widest = query == key ? longest : longest_column_cuda(rows.col);
-    auto on_device = std::make_shared<SparsePattern>(
-        SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
-    return {std::move(query), std::move(key), std::move(on_device), nullptr, longest, widest};
-  }
+  if (query->row_ptr.is_cuda()) return make_product_patterns_cuda(std::move(query), std::move(key));
 #endif
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
   auto expansions = std::make_shared<const Expansions>(
       make_expansions(rows_of(*query), transposed_rows_of(*key), rows_of(*pattern)));
-  return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), 0, 0};
+  return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), nullptr};
 }
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,

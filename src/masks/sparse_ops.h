@@ -19,10 +19,11 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
                          const at::Tensor& x, bool transposed);
 
 // Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
+struct ProductOnDevice;  // sparse_product_cuda.h
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
-  std::shared_ptr<const Expansions> expansions;  // may be empty; null on a GPU
-  std::int64_t longest_row = 0, longest_column = 0;  // of the product; only known on a GPU
+  std::shared_ptr<const Expansions> expansions;  // of the CPU; may be empty
+  std::shared_ptr<ProductOnDevice> on_device;    // what a GPU knows of them; null on the CPU
 };
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);

@@ -1,16 +1,45 @@
 #include "masks/sparse_product_cuda.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
+#include <mutex>
 
 #include "core/cuda/primitives.h"
 #include "core/cuda_launch.h"
+#include "graph/cuda/transform.h"
 #include "masks/cuda/sparse_product.h"
+#include "masks/cuda/sparse_product_pairs.h"
 
 namespace topomask {
+
+namespace {
+
+// The products that belong to each entry of one of the three matrices, as entries of the other two.
+struct PairList {
+  at::Tensor ptr;            // [entries+1] int64
+  at::Tensor first, second;  // [pairs] int32
+};
+
+}  // namespace
+
+struct ProductOnDevice {
+  std::int64_t longest_row = 0, longest_column = 0;  // of the product
+  std::int64_t num_pairs = 0;
+  at::Tensor pair_ptr;  // [nnz(Phi)+1] int64: products of each entry of Phi; undefined: too many to list
+  // Made when they are first needed.
+  std::mutex mutex;
+  PairList of_product;  // entries of Phi and Psi
+  PairList of_query;    // entries of M and Psi
+  PairList of_key;      // entries of M and Phi
+
+  bool lists_pairs() const { return pair_ptr.defined(); }
+};
 
 namespace {
 
@@ -46,34 +75,170 @@ at::Tensor heads_last(const at::Tensor& values) {
 
 }  // namespace
 
-std::int64_t longest_row_cuda(const at::Tensor& row_ptr) {
+namespace {
+
+std::int64_t longest_row_of(const at::Tensor& row_ptr) {
   return row_ptr.size(0) == 1 ? 0 : row_ptr.diff().max().item<std::int64_t>();
 }
 
-std::int64_t longest_column_cuda(const at::Tensor& col) {
-  return col.size(0) == 0 ? 0 : col.bincount().max().item<std::int64_t>();
+// [n] int32 -> [n+1] int64
+at::Tensor offsets_of(const at::Tensor& counts, cudaStream_t stream) {
+  const std::int64_t n = counts.size(0);
+  at::Tensor offsets = at::empty({n + 1}, counts.options().dtype(at::kLong));
+  const std::size_t bytes = ScanCounts::workspace_bytes(n);
+  const at::Tensor workspace =
+      at::empty({static_cast<std::int64_t>(bytes)}, counts.options().dtype(at::kByte));
+  check_cuda(ScanCounts::run(counts.const_data_ptr<std::int32_t>(), n, offsets.data_ptr<std::int64_t>(),
+                             workspace.data_ptr(), bytes, stream),
+             "sparse product");
+  return offsets;
 }
 
-ProductRows product_pattern_cuda(const SparsePattern& query, const SparsePattern& key) {
-  const CudaLaunch launch(query.row_ptr);
+struct ProductRows {
+  at::Tensor row_ptr;  // [N+1] int64
+  at::Tensor col;      // [nnz] int32
+};
+
+ProductRows product_rows(const SparsePattern& query, const SparsePattern& key, cudaStream_t stream) {
   const std::int64_t rows = query.num_nodes();
   PatternPasses passes(query, key, rows, 1);
-  check_cuda(cuda::product_pattern(passes.arguments, launch.stream), "sparse product");
+  check_cuda(cuda::product_pattern(passes.arguments, stream), "sparse product");
   ProductRows result;
-  result.row_ptr = at::empty({rows + 1}, query.row_ptr.options());
-  const std::size_t bytes = ScanCounts::workspace_bytes(rows);
-  const at::Tensor workspace =
-      at::empty({static_cast<std::int64_t>(bytes)}, query.col.options().dtype(at::kByte));
-  check_cuda(
-      ScanCounts::run(passes.count.const_data_ptr<std::int32_t>(), rows,
-                      result.row_ptr.data_ptr<std::int64_t>(), workspace.data_ptr(), bytes, launch.stream),
-      "sparse product");
+  result.row_ptr = offsets_of(passes.count, stream);
   result.col = at::empty({result.row_ptr[rows].item<std::int64_t>()}, query.col.options());
   passes.arguments.row_ptr = result.row_ptr.const_data_ptr<std::int64_t>();
   passes.arguments.col = result.col.data_ptr<std::int32_t>();
-  if (result.col.size(0) > 0)
-    check_cuda(cuda::product_pattern(passes.arguments, launch.stream), "sparse product");
+  if (result.col.size(0) > 0) check_cuda(cuda::product_pattern(passes.arguments, stream), "sparse product");
   return result;
+}
+
+// The pairs in the order of the entries of Phi: entries of M and Psi, and where asked for, of Phi.
+PairList list_by_query(const ProductPatterns& patterns, at::Tensor* query_entry, cudaStream_t stream) {
+  const ProductOnDevice& known = *patterns.on_device;
+  const SparsePattern& query = *patterns.query;
+  const at::TensorOptions ints = query.col.options();
+  const at::Tensor query_row = at::empty({query.nnz()}, ints);
+  check_cuda(cuda::entry_rows(query.row_ptr.const_data_ptr<std::int64_t>(), query.num_nodes(),
+                              query_row.data_ptr<std::int32_t>(), stream),
+             "sparse product");
+  PairList list{known.pair_ptr, at::empty({known.num_pairs}, ints), at::empty({known.num_pairs}, ints)};
+  if (query_entry != nullptr) *query_entry = at::empty({known.num_pairs}, ints);
+  cuda::ListPairsArguments a;
+  a.query = rows_of(query);
+  a.key_columns = transposed_rows_of(*patterns.key);
+  a.product = rows_of(*patterns.product);
+  a.query_nnz = query.nnz();
+  a.query_row = query_row.const_data_ptr<std::int32_t>();
+  a.ptr = known.pair_ptr.const_data_ptr<std::int64_t>();
+  a.query_entry = query_entry != nullptr ? query_entry->data_ptr<std::int32_t>() : nullptr;
+  a.product_entry = list.first.data_ptr<std::int32_t>();
+  a.key_entry = list.second.data_ptr<std::int32_t>();
+  check_cuda(cuda::list_pairs(a, stream), "sparse product");
+  return list;
+}
+
+// The same pairs by the entries in `by` (of `entries`), each keeping its order.
+PairList sorted_by(const at::Tensor& by, std::int64_t entries, const at::Tensor& first,
+                   const at::Tensor& second, cudaStream_t stream) {
+  const std::int64_t pairs = by.size(0);
+  const at::Tensor sorted = at::empty_like(by), position = at::empty_like(by),
+                   numbers = at::arange(pairs, by.options());
+  int bits = 1;
+  while (entries >> bits != 0) ++bits;
+  using Sort = SortPairs<std::uint32_t>;
+  const std::size_t bytes = Sort::workspace_bytes(pairs, bits);
+  const at::Tensor workspace = at::empty({static_cast<std::int64_t>(bytes)}, by.options().dtype(at::kByte));
+  auto* keys = reinterpret_cast<std::uint32_t*>(sorted.data_ptr<std::int32_t>());
+  check_cuda(Sort::run(reinterpret_cast<const std::uint32_t*>(by.const_data_ptr<std::int32_t>()),
+                       numbers.const_data_ptr<std::int32_t>(), pairs, bits, keys,
+                       position.data_ptr<std::int32_t>(), workspace.data_ptr(), bytes, stream),
+             "sparse product");
+  PairList list;
+  list.ptr = at::empty({entries + 1}, by.options().dtype(at::kLong));
+  check_cuda(cuda::offsets_of_sorted(keys, pairs, entries, list.ptr.data_ptr<std::int64_t>(), stream),
+             "sparse product");
+  list.first = first.index_select(0, position);
+  list.second = second.index_select(0, position);
+  return list;
+}
+
+const PairList& pairs_of_product(const ProductPatterns& patterns, cudaStream_t stream) {
+  ProductOnDevice& known = *patterns.on_device;
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  if (!known.of_product.ptr.defined()) {
+    at::Tensor query_entry;
+    const PairList by_query = list_by_query(patterns, &query_entry, stream);
+    known.of_product =
+        sorted_by(by_query.first, patterns.product->nnz(), query_entry, by_query.second, stream);
+  }
+  return known.of_product;
+}
+
+const PairList& pairs_of_query(const ProductPatterns& patterns, cudaStream_t stream) {
+  ProductOnDevice& known = *patterns.on_device;
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  if (!known.of_query.ptr.defined()) known.of_query = list_by_query(patterns, nullptr, stream);
+  return known.of_query;
+}
+
+const PairList& pairs_of_key(const ProductPatterns& patterns, cudaStream_t stream) {
+  ProductOnDevice& known = *patterns.on_device;
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  if (!known.of_key.ptr.defined()) {
+    at::Tensor query_entry;
+    const PairList by_query = list_by_query(patterns, &query_entry, stream);
+    known.of_key = sorted_by(by_query.second, patterns.key->nnz(), by_query.first, query_entry, stream);
+  }
+  return known.of_key;
+}
+
+// [entries, heads], or [heads, entries].
+at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor& b,
+                     const std::int64_t* mirror, std::int64_t heads, bool heads_first, cudaStream_t stream) {
+  const std::int64_t entries = list.ptr.size(0) - 1;
+  at::Tensor out =
+      heads_first ? at::empty({heads, entries}, a.options()) : at::empty({entries, heads}, a.options());
+  AT_DISPATCH_FLOATING_TYPES(a.scalar_type(), "sparse_product", [&] {
+    cuda::PairSumsArguments<scalar_t> g;
+    g.entries = entries;
+    g.heads = heads;
+    g.ptr = list.ptr.const_data_ptr<std::int64_t>();
+    g.first = list.first.const_data_ptr<std::int32_t>();
+    g.second = list.second.const_data_ptr<std::int32_t>();
+    g.a = a.const_data_ptr<scalar_t>();
+    g.b = b.const_data_ptr<scalar_t>();
+    g.mirror = mirror;
+    g.out = out.data_ptr<scalar_t>();
+    g.heads_first = heads_first;
+    check_cuda(cuda::pair_sums(g, stream), "sparse product");
+  });
+  return out;
+}
+
+}  // namespace
+
+ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
+                                           std::shared_ptr<const SparsePattern> key, std::int64_t max_pairs) {
+  const CudaLaunch launch(query->row_ptr);
+  ProductRows rows = product_rows(*query, *key, launch.stream);
+  auto known = std::make_shared<ProductOnDevice>();
+  const at::Tensor pairs = at::empty({query->nnz()}, query->col.options());
+  check_cuda(cuda::count_pairs(rows_of(*query), query->nnz(), transposed_rows_of(*key),
+                               pairs.data_ptr<std::int32_t>(), launch.stream),
+             "sparse product");
+  const at::Tensor pair_ptr = offsets_of(pairs, launch.stream);
+  known->num_pairs = pair_ptr[query->nnz()].item<std::int64_t>();
+  if (known->num_pairs <= max_pairs) {
+    known->pair_ptr = pair_ptr;
+  } else {
+    known->longest_row = longest_row_of(rows.row_ptr);
+    // A symmetric product is as wide as it is long.
+    known->longest_column =
+        query == key ? known->longest_row : rows.col.bincount().max().item<std::int64_t>();
+  }
+  auto product =
+      std::make_shared<SparsePattern>(SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
+  return {std::move(query), std::move(key), std::move(product), nullptr, std::move(known)};
 }
 
 double estimate_product_nnz_cuda(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
@@ -93,6 +258,11 @@ at::Tensor product_values_cuda(const ProductPatterns& patterns, const at::Tensor
   const std::int64_t heads = query.size(0), nnz = patterns.product->nnz();
   const at::Tensor query_last = heads_last(query);
   const at::Tensor key_last = key.is_same(query) ? query_last : heads_last(key);
+  const ProductOnDevice& known = *patterns.on_device;
+  if (known.lists_pairs()) {
+    return sum_pairs(pairs_of_product(patterns, launch.stream), query_last, key_last, nullptr, heads, true,
+                     launch.stream);
+  }
   at::Tensor values = at::empty({heads, nnz}, query.options());
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
     cuda::ProductValuesArguments<scalar_t> a;
@@ -100,7 +270,7 @@ at::Tensor product_values_cuda(const ProductPatterns& patterns, const at::Tensor
     a.key_columns = transposed_rows_of(*patterns.key);
     a.product = rows_of(*patterns.product);
     a.nnz = nnz;
-    a.longest_row = patterns.longest_row;
+    a.longest_row = known.longest_row;
     a.heads = heads;
     a.query_value = query_last.const_data_ptr<scalar_t>();
     a.key_value = key_last.const_data_ptr<scalar_t>();
@@ -117,15 +287,27 @@ std::pair<at::Tensor, at::Tensor> product_backward_cuda(const ProductPatterns& p
   const std::int64_t heads = query.size(0);
   const at::Tensor query_last = heads_last(query), grad_last = heads_last(grad);
   const at::Tensor key_last = shared ? query_last : heads_last(key);
-  const auto gradient = [&](const SparsePattern& rows, const SparsePattern& others, const SparseRows& product,
-                            const at::Tensor& other_values, const std::int64_t* mirror,
-                            std::int64_t longest) {
+  const ProductOnDevice& known = *patterns.on_device;
+  const SparseRows product = rows_of(*patterns.product), transposed = transposed_rows_of(*patterns.product);
+  // Shared values have a symmetric product, whose columns list the entries in the order of their mirror
+  // images.
+  const std::int64_t* mirror = shared ? transposed.entry : nullptr;
+  if (known.lists_pairs()) {
+    const at::Tensor of_query = sum_pairs(pairs_of_query(patterns, launch.stream), grad_last, key_last,
+                                          mirror, heads, false, launch.stream);
+    if (shared) return {of_query.t(), at::Tensor()};
+    const at::Tensor of_key = sum_pairs(pairs_of_key(patterns, launch.stream), grad_last, query_last, nullptr,
+                                        heads, false, launch.stream);
+    return {of_query.t(), of_key.t()};
+  }
+  const auto gradient = [&](const SparsePattern& rows, const SparsePattern& others, const SparseRows& between,
+                            const at::Tensor& other_values, std::int64_t longest) {
     at::Tensor out = at::empty({rows.nnz(), heads}, query.options());
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
       cuda::ProductBackwardArguments<scalar_t> a;
       a.query = rows_of(rows);
       a.key_columns = transposed_rows_of(others);
-      a.product = product;
+      a.product = between;
       a.longest_row = longest;
       a.heads = heads;
       a.grad = grad_last.const_data_ptr<scalar_t>();
@@ -136,15 +318,9 @@ std::pair<at::Tensor, at::Tensor> product_backward_cuda(const ProductPatterns& p
     });
     return out.t();
   };
-  const SparseRows product = rows_of(*patterns.product), transposed = transposed_rows_of(*patterns.product);
-  if (shared) {
-    // The pattern is symmetric: its columns list the entries in the order of their mirror images.
-    return {
-        gradient(*patterns.query, *patterns.key, product, query_last, transposed.entry, patterns.longest_row),
-        at::Tensor()};
-  }
-  return {gradient(*patterns.query, *patterns.key, product, key_last, nullptr, patterns.longest_row),
-          gradient(*patterns.key, *patterns.query, transposed, query_last, nullptr, patterns.longest_column)};
+  const at::Tensor of_query = gradient(*patterns.query, *patterns.key, product, key_last, known.longest_row);
+  if (shared) return {of_query, at::Tensor()};
+  return {of_query, gradient(*patterns.key, *patterns.query, transposed, query_last, known.longest_column)};
 }
 
 }  // namespace topomask

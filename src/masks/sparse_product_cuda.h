@@ -7,14 +7,13 @@
 
 namespace topomask {
 
-struct ProductRows {
-  at::Tensor row_ptr;  // [N+1] int64
-  at::Tensor col;      // [nnz] int32
-};
-ProductRows product_pattern_cuda(const SparsePattern& query, const SparsePattern& key);
+// More products than this are found anew at every call instead of being listed: 512 MB a list.
+constexpr std::int64_t kMaxListedPairs = std::int64_t{1} << 26;
+
+ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
+                                           std::shared_ptr<const SparsePattern> key,
+                                           std::int64_t max_pairs = kMaxListedPairs);
 double estimate_product_nnz_cuda(const SparsePattern& query, const SparsePattern& key, std::int64_t sample);
-std::int64_t longest_row_cuda(const at::Tensor& row_ptr);
-std::int64_t longest_column_cuda(const at::Tensor& col);
 
 at::Tensor product_values_cuda(const ProductPatterns& patterns, const at::Tensor& query,
                                const at::Tensor& key);

@@ -124,13 +124,14 @@ WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options
   return features_from(sample_feature_pieces(rows, plan), options, false);
 }
 
-WalkFeatures one_hot_features(std::int64_t num_nodes) {
+WalkFeatures one_hot_features(std::int64_t num_nodes, c10::Device device) {
   WalkFeatures features;
-  features.row_ptr = at::arange(num_nodes + 1, at::kLong);
-  features.col = at::arange(num_nodes, at::kInt);
-  features.deposit_ptr = at::arange(num_nodes + 1, at::kLong);
-  features.hop = at::zeros({num_nodes}, at::kShort);
-  features.load = at::ones({num_nodes}, at::kFloat);
+  const at::TensorOptions there(device);
+  features.row_ptr = at::arange(num_nodes + 1, there.dtype(at::kLong));
+  features.col = at::arange(num_nodes, there.dtype(at::kInt));
+  features.deposit_ptr = features.row_ptr;
+  features.hop = at::zeros({num_nodes}, there.dtype(at::kShort));
+  features.load = at::ones({num_nodes}, there.dtype(at::kFloat));
   features.num_columns = num_nodes;
   features.max_hops = 0;
   features.exact = true;
@@ -142,7 +143,7 @@ GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options)
   result.ensembles = options.ensembles;
   result.query = sample_walk_features(graph, options.walks, options.importance_weights);
   if (options.ensembles == Ensembles::asymmetric) {
-    result.key = one_hot_features(graph.num_nodes()).to(graph.row_ptr.device());
+    result.key = one_hot_features(graph.num_nodes(), graph.device());
     return result;
   }
   const bool symmetric = graph.is_symmetric();

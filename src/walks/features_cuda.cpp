@@ -355,7 +355,13 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
   const GraphOnDevice on_device = graph_on_device(graph, plan, launch.stream);
   const PlanOnDevice device_plan = plan_on_device(plan, graph.row_ptr.device());
   const std::int64_t nodes = graph.num_nodes();
-  if (nodes == 0) return one_hot_features(0).to(graph.row_ptr.device());
+  const bool may_enumerate = plan.repelling && !plan.weighted_steps && plan.always_max;
+  if (nodes == 0) {
+    WalkFeatures nothing = one_hot_features(0, graph.device());
+    nothing.max_hops = max_hops;
+    nothing.exact = may_enumerate;
+    return nothing;
+  }
 
   const auto sample_all = [&](std::int32_t out_degree, std::int64_t most_visits, double mean,
                               double variance) {
@@ -375,7 +381,7 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
     return pieces;
   };
 
-  if (plan.repelling && !plan.weighted_steps && plan.always_max) {
+  if (may_enumerate) {
     // The number of entries tells the out-degree if it is the same everywhere, and the kernel notices if it
     // is not: the host need not wait for the degrees.
     const std::int64_t guess = graph.num_entries() % nodes == 0 ? graph.num_entries() / nodes : -1;

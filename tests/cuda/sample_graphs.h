@@ -2,12 +2,14 @@
 // nodes at all.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/random.h"
 #include "topomask/graph_builders.h"
+#include "topomask/walks.h"
 
 namespace topomask::testing {
 
@@ -37,6 +39,25 @@ inline std::vector<std::pair<std::string, Graph>> sample_graphs() {
       {"hubs", normalise(barabasi_albert(1500, 3, 5), Normalisation::symmetric)},
       {"star", normalise(barabasi_albert(700, 1, 9), Normalisation::max_degree)},
       {"signed and directed", random_directed(400, 11)}};
+}
+
+inline WalkOptions geometric_walks(std::int64_t num_walks, int max_hops = 10, double p_halt = 0.5) {
+  WalkOptions options;
+  options.num_walks = num_walks;
+  options.max_hops = max_hops;
+  options.p_halt = p_halt;
+  return options;
+}
+
+// As many repelling walkers as there are walks of that many hops on a graph of this out-degree.
+inline WalkOptions exhaustive_walks(std::int64_t degree, int hops) {
+  WalkOptions options;
+  options.num_walks = 1;
+  for (int hop = 0; hop < hops; ++hop) options.num_walks *= degree;
+  options.max_hops = hops;
+  options.length = LengthLaw::fixed;
+  options.coupling = Coupling::repelling;
+  return options;
 }
 
 // Points on a bumpy sphere, in random order.

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "gpu.h"
+#include "masks/sparse_product_cuda.h"
 #include "sample_graphs.h"
 #include "topomask/error.h"
 #include "topomask/grf_mask.h"
@@ -22,7 +23,7 @@ TEST(CudaSparseProduct, IsTheCpusForEveryGraph) {
   for (const auto& [name, graph] : testing::sample_graphs()) {
     if (graph.num_nodes() == 0) continue;
     for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
-      const FeatureOptions options{.walks = {.num_walks = 12, .max_hops = 6}, .ensembles = ensembles};
+      const FeatureOptions options{.walks = testing::geometric_walks(12, 6), .ensembles = ensembles};
       for (const std::int64_t heads : {1, 2, 3, 8, 9}) {
         SCOPED_TRACE(name + ", heads " + std::to_string(heads));
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
@@ -45,6 +46,44 @@ TEST(CudaSparseProduct, IsTheCpusForEveryGraph) {
   }
 }
 
+// Where there are too many products to list, they are searched for: the same values.
+TEST(CudaSparseProduct, FindsWhatItDoesNotList) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(4);
+  for (const auto& [name, graph] : testing::sample_graphs()) {
+    if (graph.num_nodes() == 0) continue;
+    for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent}) {
+      SCOPED_TRACE(name);
+      const GraphFeatures features =
+          sample_features(graph.to(kGpu), {.walks = testing::geometric_walks(20, 8), .ensembles = ensembles});
+      const auto pattern_of = [](const WalkFeatures& f) {
+        return std::make_shared<const SparsePattern>(SparsePattern::from_rows(f.row_ptr, f.col));
+      };
+      const auto query = pattern_of(features.query);
+      const auto key = features.key.col.is_same(features.query.col) ? query : pattern_of(features.key);
+      const ProductPatterns listed = make_product_patterns_cuda(query, key),
+                            searched = make_product_patterns_cuda(query, key, 0);
+      const at::TensorOptions doubles = features.query.load.options().dtype(at::kDouble);
+      const at::Tensor left_values = at::randn({8, query->nnz()}, doubles),
+                       right_values = at::randn({8, key->nnz()}, doubles);
+      for (const std::int64_t heads : {1, 3, 8}) {
+        const auto run = [&](const ProductPatterns& patterns) {
+          const at::Tensor left = left_values.slice(0, 0, heads).clone().requires_grad_();
+          const at::Tensor right =
+              query == key ? left : right_values.slice(0, 0, heads).clone().requires_grad_();
+          const at::Tensor values = sparse_product(patterns, left, right);
+          values.square().sum().backward();
+          return std::vector<at::Tensor>{values.detach(), left.grad(), right.grad()};
+        };
+        const auto a = run(listed), b = run(searched);
+        EXPECT_TRUE(at::equal(a[0], b[0]));
+        EXPECT_TRUE(at::allclose(a[1], b[1], 1e-10, 1e-12));
+        EXPECT_TRUE(at::allclose(a[2], b[2], 1e-10, 1e-12));
+      }
+    }
+  }
+}
+
 TEST(CudaSparseProduct, EstimatesItsSize) {
   TOPOMASK_NEEDS_GPU();
   for (const auto& [name, graph] : testing::sample_graphs()) {
@@ -60,7 +99,7 @@ TEST(CudaSparseProduct, EstimatesItsSize) {
 TEST(CudaSparseProduct, IsTheSameAtEveryRun) {
   TOPOMASK_NEEDS_GPU();
   const Graph graph = normalise(barabasi_albert(3000, 3, 5), Normalisation::symmetric).to(kGpu);
-  const FeatureOptions options{.walks = {.num_walks = 8}};
+  const FeatureOptions options{.walks = testing::geometric_walks(8)};
   const GrfMask mask(graph, options, at::ones({8, 11}).to(kGpu));
   at::Tensor first_values, first_grad;
   for (int run = 0; run < 4; ++run) {

@@ -34,14 +34,18 @@ std::vector<WalkCase> walk_cases() {
       }
     }
   };
-  add("n 16, p .5", {.num_walks = 16, .max_hops = 10, .p_halt = 0.5});
-  add("n 6, p .1, long", {.num_walks = 6, .max_hops = 70, .p_halt = 0.1});
-  add("n 100, p .3", {.num_walks = 100, .max_hops = 20, .p_halt = 0.3});
-  add("fixed", {.num_walks = 32, .max_hops = 3, .length = LengthLaw::fixed});
-  add("survival",
-      {.num_walks = 34, .max_hops = 4, .length = LengthLaw::survival, .survival = {1, 0.9, 0.9, 0.2, 0}});
-  add("one hop or none", {.num_walks = 2, .max_hops = 1, .p_halt = 0.9});
-  add("no hops", {.num_walks = 4, .max_hops = 0});
+  add("n 16, p .5", testing::geometric_walks(16));
+  add("n 6, p .1, long", testing::geometric_walks(6, 70, 0.1));
+  add("n 100, p .3", testing::geometric_walks(100, 20, 0.3));
+  WalkOptions fixed = testing::geometric_walks(32, 3);
+  fixed.length = LengthLaw::fixed;
+  add("fixed", fixed);
+  WalkOptions survival = testing::geometric_walks(34, 4);
+  survival.length = LengthLaw::survival;
+  survival.survival = {1, 0.9, 0.9, 0.2, 0};
+  add("survival", survival);
+  add("one hop or none", testing::geometric_walks(2, 1, 0.9));
+  add("no hops", testing::geometric_walks(4, 0));
   return cases;
 }
 
@@ -86,23 +90,32 @@ TEST(CudaFeatures, AreTheSameBitForBit) {
   }
 }
 
-TEST(CudaFeatures, HoldRowsOfAnySize) {
+class CudaLargeRows : public ::testing::TestWithParam<std::pair<std::int64_t, Coupling>> {};
+
+// A block per row in shared memory, then beyond it.
+TEST_P(CudaLargeRows, AreTheSameBitForBit) {
   TOPOMASK_NEEDS_GPU();
-  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric), on_gpu = graph.to(kGpu);
-  for (const Coupling coupling : {Coupling::independent, Coupling::both}) {
-    // A block per row in shared memory, then beyond it.
-    for (const std::int64_t walks : {700, 5000}) {
-      const WalkOptions options{
-          .num_walks = walks, .max_hops = 100, .p_halt = 0.1, .coupling = coupling, .seed = 5};
-      SCOPED_TRACE(std::to_string(walks));
-      expect_same(sample_walk_features(on_gpu, options), sample_walk_features(graph, options));
-    }
-  }
-  // A length law so wide that some rows exceed what rows usually need.
-  WalkOptions wide{.num_walks = 4, .max_hops = 400, .length = LengthLaw::survival, .seed = 8};
+  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric);
+  WalkOptions options = testing::geometric_walks(GetParam().first, 100, 0.1);
+  options.coupling = GetParam().second;
+  expect_same(sample_walk_features(graph.to(kGpu), options), sample_walk_features(graph, options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Walks, CudaLargeRows,
+                         ::testing::Values(std::pair(std::int64_t{700}, Coupling::independent),
+                                           std::pair(std::int64_t{700}, Coupling::both),
+                                           std::pair(std::int64_t{4000}, Coupling::independent),
+                                           std::pair(std::int64_t{4000}, Coupling::both)));
+
+// A length law so wide that some rows exceed what rows usually need.
+TEST(CudaFeatures, DoRareLongRowsAgain) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = normalise(grid_graph({90, 110}), Normalisation::symmetric);
+  WalkOptions wide = testing::geometric_walks(4, 400);
+  wide.length = LengthLaw::survival;
   wide.survival.assign(401, 0.02);
   wide.survival[0] = 1;
-  expect_same(sample_walk_features(on_gpu, wide), sample_walk_features(graph, wide));
+  expect_same(sample_walk_features(graph.to(kGpu), wide), sample_walk_features(graph, wide));
 }
 
 TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
@@ -113,8 +126,7 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
     const Graph graph = normalise(knn_graph(points, {.k = k}), Normalisation::random_walk),
                 on_gpu = graph.to(kGpu);
     for (const bool importance : {true, false}) {
-      const WalkOptions options{
-          .num_walks = k * k * k, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling};
+      const WalkOptions options = testing::exhaustive_walks(k, 3);
       const WalkFeatures expected = sample_walk_features(graph, options, importance);
       EXPECT_TRUE(expected.exact);
       expect_same(sample_walk_features(on_gpu, options, importance), expected);
@@ -130,8 +142,7 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
     rows.row_ptr.push_back(static_cast<std::int64_t>(rows.col.size()));
   }
   const Graph sinks = Graph::from_csr(std::move(rows), true);
-  const WalkOptions options{
-      .num_walks = 64, .max_hops = 3, .length = LengthLaw::fixed, .coupling = Coupling::repelling};
+  const WalkOptions options = testing::exhaustive_walks(4, 3);
   expect_same(sample_walk_features(sinks.to(kGpu), options), sample_walk_features(sinks, options));
 }
 
@@ -139,7 +150,7 @@ TEST(CudaFeatures, KeysWalkOnTheTranspose) {
   TOPOMASK_NEEDS_GPU();
   const Graph graph = testing::random_directed(300, 4);
   for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
-    const FeatureOptions options{.walks = {.num_walks = 8, .seed = 3}, .ensembles = ensembles};
+    const FeatureOptions options{.walks = testing::geometric_walks(8), .ensembles = ensembles};
     const GraphFeatures expected = sample_features(graph, options),
                         got = sample_features(graph.to(kGpu), options);
     expect_same(got.query, expected.query);
@@ -154,8 +165,7 @@ TEST(CudaFeatures, ValuesAndTheirGradientAgree) {
   TOPOMASK_NEEDS_GPU();
   at::manual_seed(1);
   for (const auto& [graph_name, graph] : testing::sample_graphs()) {
-    const WalkFeatures features =
-        sample_walk_features(graph, {.num_walks = 8, .max_hops = 60, .p_halt = 0.2});
+    const WalkFeatures features = sample_walk_features(graph, testing::geometric_walks(8, 60, 0.2));
     const WalkFeatures on_gpu = features.to(kGpu);
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
       for (const std::int64_t heads : {1, 3, 8, 11}) {

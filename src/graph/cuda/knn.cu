@@ -14,9 +14,13 @@ namespace {
 constexpr int kLeaf = 32;      // points a leaf and boxes a box: one a lane
 constexpr int kMaxLevels = 7;  // 32^7 boxes exceed every index
 constexpr int kLeafThreads = kLeaf * kLeaf;
-constexpr int kSearchThreads = 64;
-// Few points sort faster by short keys; many need fine ones, or cells fill up.
-constexpr std::int64_t kMaxCoarse = 1 << 17;
+constexpr int kSearchThreads = 128;
+constexpr int kQueries = 8;  // of a warp that searches
+// Few points are counted into cells, about as many points a cell as a leaf has room for. More are sorted, by
+// keys that are long enough for cells of one point.
+constexpr std::int64_t kMaxCounted = 1 << 16;
+constexpr int kCountedBits = 5, kCells = 1 << (3 * kCountedBits), kCellsAGroup = 32,
+              kGroups = kCells / kCellsAGroup;
 
 struct BoxLevels {
   int top = 0;                          // the first level of at most 32 boxes
@@ -26,6 +30,7 @@ struct BoxLevels {
 
 struct Workspace {
   float* partial;                      // [kBoxBlocks * 6]
+  std::int32_t* cell_count;            // [kCells + kGroups] points a cell, and a group of cells
   std::uint64_t *key, *sorted_key;     // [count], or as many uint32
   std::int32_t *index, *sorted_index;  // [count]
   float4* point;                       // [leaves * 32] sorted: x, y, z, index
@@ -44,6 +49,7 @@ std::size_t lay_out(char* memory, std::int64_t count, Workspace& space) {
   };
   const auto points = static_cast<std::size_t>(count);
   space.partial = reinterpret_cast<float*>(take(kBoxBlocks * 6 * sizeof(float)));
+  space.cell_count = reinterpret_cast<std::int32_t*>(take((kCells + kGroups) * sizeof(std::int32_t)));
   space.key = reinterpret_cast<std::uint64_t*>(take(8 * points));
   space.sorted_key = reinterpret_cast<std::uint64_t*>(take(8 * points));
   space.index = reinterpret_cast<std::int32_t*>(take(4 * points));
@@ -61,8 +67,8 @@ std::size_t lay_out(char* memory, std::int64_t count, Workspace& space) {
     }
     boxes = (boxes + kLeaf - 1) / kLeaf;
   }
-  space.sort_bytes = count <= kMaxCoarse ? SortPairs<std::uint32_t>::workspace_bytes(count, 3 * kCoarseBits)
-                                         : SortPairs<std::uint64_t>::workspace_bytes(count, 3 * kFineBits);
+  space.sort_bytes =
+      count <= kMaxCounted ? 0 : SortPairs<std::uint64_t>::workspace_bytes(count, 3 * kFineBits);
   space.sort = take(space.sort_bytes);
   return used;
 }
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(kLeafThreads)
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * kLeafThreads + threadIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kLeaf, warp = static_cast<int>(threadIdx.x) / kLeaf;
   const float nan = __int_as_float(0x7FC00000), infinity = __int_as_float(0x7F800000);
-  float4 here = {nan, nan, nan, 0};
+  float4 here = {nan, nan, nan, __int_as_float(-1)};
   if (position < count) {
     const std::int32_t index = sorted_index[position];
     const float* at = coordinate + static_cast<std::int64_t>(index) * dimension;
@@ -151,66 +157,84 @@ __device__ float squared_gap(const float4& low_a, const float4& high_a, const fl
   return x * x + y * y + z * z;
 }
 
-// The nearest candidates of one query, in registers. There are as many slots as the next power of two; those
-// that k leaves over are taken by entries nearer than anything, so that the last slot is always the k-th
-// neighbour.
-template <int kSlots>
+// A float's squared distance is off by less than 2^-20 of itself, squares that underflow by less than
+// FLT_MIN, and near FLT_MAX it may be infinite. Nothing beyond this bound, as a float, is as near as
+// `distance`.
+__device__ float reach_of(float distance) {
+  return distance > 1e38f ? __int_as_float(0x7F800000) : distance * (1 + 0x1p-20f) + FLT_MIN;
+}
+
+// The nearest candidates of one query, ascending, spread over the lanes of a warp: slot s is in lane s % 32.
+// An entry is taken in by all lanes at once, in the same few steps however many there are.
+template <int kSlots>  // a lane
 struct Nearest {
   double distance[kSlots];
   std::int32_t index[kSlots];
-  float reach;  // nothing farther by a float's distance can be among the nearest; negative: no query here
+  float
+      reach;  // nothing farther by a float's distance can be among the k nearest; negative: there is no query
 
-  __device__ void clear(int k, bool active) {
+  __device__ void clear(bool active) {
 #pragma unroll
-    for (int j = 0; j < kSlots; ++j) {
-      distance[j] = j < kSlots - k ? -1.0 : __longlong_as_double(0x7FF0000000000000);
-      index[j] = j < kSlots - k ? -1 : INT_MAX;
+    for (int s = 0; s < kSlots; ++s) {
+      distance[s] = __longlong_as_double(0x7FF0000000000000);
+      index[s] = INT_MAX;
     }
     reach = active ? __int_as_float(0x7F800000) : -1.0f;
   }
 
-  __device__ void add(double new_distance, std::int32_t new_index) {
+  // `new_distance` and `new_index` are the same in all lanes.
+  __device__ void add(double new_distance, std::int32_t new_index, int k) {
+    const int lane = static_cast<int>(threadIdx.x) % kLeaf;
+    int position = 0;
 #pragma unroll
-    for (int j = 0; j < kSlots; ++j) {
-      const bool before = new_distance < distance[j] || (new_distance == distance[j] && new_index < index[j]);
-      const double old_distance = distance[j];
-      const std::int32_t old_index = index[j];
-      distance[j] = before ? new_distance : old_distance;
-      index[j] = before ? new_index : old_index;
-      new_distance = before ? old_distance : new_distance;
-      new_index = before ? old_index : new_index;
+    for (int s = 0; s < kSlots; ++s) {
+      position += __popc(__ballot_sync(
+          ~0u, distance[s] < new_distance || (distance[s] == new_distance && index[s] < new_index)));
     }
-    // A float's squared distance is off by less than 2^-20 of itself, squares that underflow by less than
-    // FLT_MIN, and near FLT_MAX it may be infinite.
-    const float bound = __double2float_ru(distance[kSlots - 1]);
-    reach = bound > 1e38f ? __int_as_float(0x7F800000) : bound * (1 + 0x1p-20f) + FLT_MIN;
-  }
-
-  __device__ void sort_by_index() {
 #pragma unroll
-    for (int round = 0; round < kSlots; ++round) {
-#pragma unroll
-      for (int j = round % 2; j + 1 < kSlots; j += 2) {
-        const std::int32_t a = index[j], b = index[j + 1];
-        index[j] = min(a, b);
-        index[j + 1] = max(a, b);
+    for (int s = kSlots - 1; s >= 0; --s) {
+      double below_distance = __shfl_up_sync(~0u, distance[s], 1);
+      std::int32_t below_index = __shfl_up_sync(~0u, index[s], 1);
+      if (s > 0) {
+        const double carried = __shfl_sync(~0u, distance[s - (s > 0)], kLeaf - 1);
+        const std::int32_t carried_index = __shfl_sync(~0u, index[s - (s > 0)], kLeaf - 1);
+        if (lane == 0) {
+          below_distance = carried;
+          below_index = carried_index;
+        }
+      }
+      const int slot = s * kLeaf + lane;
+      if (slot > position) {
+        distance[s] = below_distance;
+        index[s] = below_index;
+      } else if (slot == position) {
+        distance[s] = new_distance;
+        index[s] = new_index;
       }
     }
+    double last = distance[0];
+    if constexpr (kSlots > 1) last = k > kLeaf ? distance[1] : distance[0];
+    reach = reach_of(__double2float_ru(__shfl_sync(~0u, last, (k - 1) % kLeaf)));
   }
 };
 
+// A warp and its queries: all lanes hold all queries, a lane a candidate.
 template <int kSlots>
 struct Search {
   const float4* point;
   const BoxLevels& levels;
-  float4 query;  // w: its index
-  Nearest<kSlots> nearest;
+  const float4* query;  // [kQueries] shared; w: the index
+  int k;
+  Nearest<kSlots> nearest[kQueries];
 
-  // Which of up to 32 boxes of a level the queries of the warp, all within (low, high), may need.
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLeaf; }
+
+  // Which of up to 32 boxes of a level the queries, all within (low, high), may need.
   __device__ unsigned near_boxes(int level, std::int64_t first, const float4& low, const float4& high) const {
-    const std::int64_t box = first + static_cast<int>(threadIdx.x) % kLeaf;
-    // Bits of floats order as integers do, as long as one of two is positive.
-    const float reach = __int_as_float(__reduce_max_sync(~0u, __float_as_int(nearest.reach)));
+    float reach = nearest[0].reach;
+#pragma unroll
+    for (int q = 1; q < kQueries; ++q) reach = fmaxf(reach, nearest[q].reach);
+    const std::int64_t box = first + lane();
     bool is_near = false;
     if (box < levels.count[level]) {
       is_near = !(squared_gap(low, high, levels.box[level][2 * box], levels.box[level][2 * box + 1]) > reach);
@@ -218,35 +242,48 @@ struct Search {
     return __ballot_sync(~0u, is_near);
   }
 
-  __device__ bool within_reach(const float4& p) const {
-    const float x = query.x - p.x, y = query.y - p.y, z = query.z - p.z;
-    return x * x + y * y + z * z <= nearest.reach;
+  // A first bound on the reach: the k-th smallest distance within the leaf, for small k. Equal ones count
+  // once, which makes the bound larger if anything.
+  __device__ float first_reach(float distance) const {
+    unsigned bits = __float_as_uint(distance), smallest = 0;
+    for (int j = 0; j < k; ++j) {
+      smallest = __reduce_min_sync(~0u, bits);
+      if (bits == smallest) bits = 0x7F800000;
+    }
+    return reach_of(__uint_as_float(smallest));
   }
 
-  __device__ void visit_leaf(std::int64_t leaf) {
-    const bool wanted =
-        !(squared_gap(query, query, levels.box[0][2 * leaf], levels.box[0][2 * leaf + 1]) > nearest.reach);
-    if (!__any_sync(~0u, wanted)) return;
-    const float4* candidate = point + leaf * kLeaf;
-    unsigned found = 0;
-#pragma unroll 8
-    for (int c = 0; c < kLeaf; ++c) {
-      const float4 p = candidate[c];
-      if (within_reach(p) && __float_as_int(p.w) != __float_as_int(query.w)) found |= 1u << c;
+  __device__ void visit_leaf(std::int64_t leaf, bool is_own) {
+    constexpr int kMostSelected = 8;
+    const float infinity = __int_as_float(0x7F800000);
+    const float4 p = point[leaf * kLeaf + lane()];
+#pragma unroll
+    for (int q = 0; q < kQueries; ++q) {
+      Nearest<kSlots>& found = nearest[q];
+      const float4 here = query[q];
+      const float x = here.x - p.x, y = here.y - p.y, z = here.z - p.z;
+      float distance = x * x + y * y + z * z;
+      const bool other = __float_as_int(p.w) != __float_as_int(here.w) && distance <= infinity;  // not NaN
+      if (is_own && k <= kMostSelected) {
+        const float reach = first_reach(other ? distance : infinity);
+        if (found.reach >= 0) found.reach = reach;
+      }
+      unsigned near = __ballot_sync(~0u, other && distance <= found.reach);
+      if (near == 0) continue;
+      const double dx = static_cast<double>(here.x) - p.x, dy = static_cast<double>(here.y) - p.y,
+                   dz = static_cast<double>(here.z) - p.z;
+      const double exact = dx * dx + dy * dy + dz * dz;
+      while (near != 0) {
+        const int source = __ffs(static_cast<int>(near)) - 1;
+        found.add(__shfl_sync(~0u, exact, source), __shfl_sync(~0u, __float_as_int(p.w), source), k);
+        // The reach shrinks with every find.
+        near &= near - 1;
+        near &= __ballot_sync(~0u, distance <= found.reach);
+      }
     }
-    // Every lane takes in its own finds, so that lanes do not wait for each other's candidates.
-    for (; found != 0; found &= found - 1) {
-      const float4 p = candidate[__ffs(static_cast<int>(found)) - 1];
-      if (!within_reach(p)) continue;  // the reach shrinks with every find
-      const double x = static_cast<double>(query.x) - p.x, y = static_cast<double>(query.y) - p.y,
-                   z = static_cast<double>(query.z) - p.z;
-      nearest.add(x * x + y * y + z * z, __float_as_int(p.w));
-    }
-    __syncwarp();
   }
 
-  __device__ void run(std::int64_t own, int k) {
-    const float4 low = levels.box[0][2 * own], high = levels.box[0][2 * own + 1];
+  __device__ void run(std::int64_t own, const float4& low, const float4& high) {
     // Leaves that are near along the curve come first, so that most others are too far when their turn comes.
     const std::int64_t around = 1 + k / 16;
     const std::int64_t first = own - around > 0 ? own - around : 0;
@@ -280,60 +317,154 @@ struct Search {
         if (box >= first && box <= last) continue;
         leaf = box;
       }
-      visit_leaf(leaf);
+      visit_leaf(leaf, leaf == own);
+    }
+  }
+
+  // Rank of the neighbour in slot s of this lane by its index.
+  __device__ int rank_by_index(const Nearest<kSlots>& found, int s) const {
+    int rank = 0;
+#pragma unroll
+    for (int t = 0; t < kSlots; ++t) {
+      for (int j = 0; j < kLeaf && t * kLeaf + j < k; ++j) {
+        rank += __shfl_sync(~0u, found.index[t], j) < found.index[s];
+      }
+    }
+    return rank;
+  }
+
+  __device__ void write(const KnnArguments& a) {
+#pragma unroll
+    for (int q = 0; q < kQueries; ++q) {
+      const std::int64_t row = __float_as_int(query[q].w);
+      if (row < 0) continue;  // padding
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        // Only points that are not finite can leave slots empty; they still name valid nodes.
+        if (nearest[q].index[s] == INT_MAX) {
+          nearest[q].index[s] = static_cast<std::int32_t>((row + 1 + s * kLeaf + lane()) % a.count);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        const int slot = s * kLeaf + lane();
+        const int rank = a.ascending ? rank_by_index(nearest[q], s) : slot;
+        if (slot >= k) continue;
+        a.neighbour[row * k + rank] = nearest[q].index[s];
+        if (a.weight != nullptr) a.weight[row * k + rank] = 1.0f;
+      }
+      if (a.row_ptr != nullptr && lane() == 0) {
+        a.row_ptr[row] = row * k;
+        if (row == a.count - 1) a.row_ptr[a.count] = a.count * k;
+      }
     }
   }
 };
 
-// One warp the 32 queries of a leaf.
+// One warp kQueries neighbours along the curve, all of one leaf.
 template <int kSlots>
 __global__ void __launch_bounds__(kSearchThreads)
     search_leaves(const float4* point, const __grid_constant__ BoxLevels levels,
                   const __grid_constant__ KnnArguments a) {
-  const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * kSearchThreads + threadIdx.x;
-  const std::int64_t leaf = position / kLeaf;
-  if (leaf >= levels.count[0]) return;  // whole warps
-  const bool exists = position < a.count;
-  Search<kSlots> search{point, levels, point[position], {}};
-  search.nearest.clear(a.k, exists && isfinite(search.query.x));
-  search.run(leaf, a.k);
-  if (!exists) return;
-  const std::int64_t row = __float_as_int(search.query.w);
-  Nearest<kSlots>& nearest = search.nearest;
-  // Only points that are not finite can leave slots empty; they still name valid nodes.
+  __shared__ float4 queries[kSearchThreads / kLeaf][kQueries];
+  const int lane = static_cast<int>(threadIdx.x) % kLeaf, warp = static_cast<int>(threadIdx.x) / kLeaf;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kQueries;
+  if (first >= a.count) return;  // whole warps
+  const float infinity = __int_as_float(0x7F800000);
+  float4 low = {infinity, infinity, infinity, 0}, high = {-infinity, -infinity, -infinity, 0};
+  if (lane < kQueries) {
+    const float4 here = point[first + lane];
+    queries[warp][lane] = here;
+    low = {fminf(here.x, infinity), fminf(here.y, infinity), fminf(here.z, infinity), 0};
+    high = {fmaxf(here.x, -infinity), fmaxf(here.y, -infinity), fmaxf(here.z, -infinity), 0};
+  }
+  warp_box(low, high);
+  __syncwarp();
+  Search<kSlots> search{point, levels, queries[warp], a.k, {}};
 #pragma unroll
-  for (int j = 0; j < kSlots; ++j) {
-    if (nearest.index[j] == INT_MAX) nearest.index[j] = static_cast<std::int32_t>((row + 1 + j) % a.count);
-  }
-  if (a.ascending) nearest.sort_by_index();
-#pragma unroll
-  for (int j = 0; j < kSlots; ++j) {
-    const int rank = j - (kSlots - a.k);
-    if (rank < 0) continue;
-    a.neighbour[row * a.k + rank] = nearest.index[j];
-    if (a.weight != nullptr) a.weight[row * a.k + rank] = 1.0f;
-  }
-  if (a.row_ptr != nullptr) {
-    a.row_ptr[row] = row * a.k;
-    if (row == a.count - 1) a.row_ptr[a.count] = a.count * a.k;
-  }
+  for (int q = 0; q < kQueries; ++q) search.nearest[q].clear(isfinite(queries[warp][q].x));
+  search.run(first / kLeaf, low, high);
+  search.write(a);
 }
 
 template <int kSlots>
 void launch_search(const KnnArguments& a, const Workspace& space, cudaStream_t stream) {
-  const std::int64_t threads = static_cast<std::int64_t>(space.levels.count[0]) * kLeaf;
+  constexpr int kPerBlock = kSearchThreads / kLeaf * kQueries;
   search_leaves<kSlots>
-      <<<static_cast<unsigned>((threads + kSearchThreads - 1) / kSearchThreads), kSearchThreads, 0, stream>>>(
+      <<<static_cast<unsigned>((a.count + kPerBlock - 1) / kPerBlock), kSearchThreads, 0, stream>>>(
           space.point, space.levels, a);
 }
 
-template <class Key, int kBits>
+unsigned blocks_of(std::int64_t count, int threads) {
+  return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
+// cell[i] and how many points of that cell were counted before point i.
+__global__ void __launch_bounds__(kKeyThreads)
+    count_cells(const float* coordinate, std::int64_t count, int dimension, const float* partial,
+                std::uint32_t* cell, std::int32_t* rank, std::int32_t* cell_count) {
+  const KeyScale<kCountedBits> scale(partial, dimension);
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
+  if (i >= count) return;
+  const auto here = static_cast<std::uint32_t>(scale.key(coordinate + i * dimension));
+  cell[i] = here;
+  rank[i] = atomicAdd(&cell_count[here], 1);
+  atomicAdd(&cell_count[kCells + here / kCellsAGroup], 1);
+}
+
+// Moves points to their cells: behind all groups before theirs, all cells of the group before theirs, and
+// those that were counted before them. Which came first within a cell is up to chance, and does not matter to
+// the search.
+__global__ void __launch_bounds__(kGroups)
+    scatter_points(const std::uint32_t* cell, const std::int32_t* rank, const std::int32_t* cell_count,
+                   std::int64_t count, std::int32_t* sorted_index) {
+  __shared__ std::int32_t before[kGroups], of_warp[kGroups / 32];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const std::int32_t own = cell_count[kCells + thread];
+  std::int32_t sum = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const std::int32_t left = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += left;
+  }
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    std::int32_t total = of_warp[lane];
+    for (int step = 1; step < 32; step *= 2) {
+      const std::int32_t left = __shfl_up_sync(~0u, total, step);
+      if (lane >= step) total += left;
+    }
+    of_warp[lane] = total;
+  }
+  __syncthreads();
+  before[thread] = sum - own + (warp > 0 ? of_warp[warp - 1] : 0);
+  __syncthreads();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kGroups + thread;
+  if (i >= count) return;
+  const auto here = static_cast<std::int32_t>(cell[i]);
+  std::int32_t position = before[here / kCellsAGroup] + rank[i];
+  for (int c = here / kCellsAGroup * kCellsAGroup; c < here; ++c) position += cell_count[c];
+  sorted_index[position] = static_cast<std::int32_t>(i);
+}
+
 cudaError_t sort_points(const KnnArguments& a, const Workspace& space, cudaStream_t stream) {
-  auto *key = reinterpret_cast<Key*>(space.key), *sorted = reinterpret_cast<Key*>(space.sorted_key);
-  launch_morton_keys<Key, kBits>(a.coordinate, a.count, a.dimension, space.partial, key, space.index, stream);
-  if (const cudaError_t status = cudaGetLastError()) return status;
-  return SortPairs<Key>::run(key, space.index, a.count, 3 * kBits, sorted, space.sorted_index, space.sort,
-                             space.sort_bytes, stream);
+  if (a.count > kMaxCounted) {
+    launch_morton_keys<std::uint64_t, kFineBits>(a.coordinate, a.count, a.dimension, space.partial, space.key,
+                                                 space.index, stream);
+    if (const cudaError_t status = cudaGetLastError()) return status;
+    return SortPairs<std::uint64_t>::run(space.key, space.index, a.count, 3 * kFineBits, space.sorted_key,
+                                         space.sorted_index, space.sort, space.sort_bytes, stream);
+  }
+  static_assert(kGroups == 1024 && kGroups % kKeyThreads == 0);
+  auto* cell = reinterpret_cast<std::uint32_t*>(space.key);
+  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(a.coordinate, a.count, a.dimension, space.partial,
+                                                        space.cell_count, kCells + kGroups);
+  count_cells<<<blocks_of(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
+      a.coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
+  scatter_points<<<blocks_of(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
+                                                                      a.count, space.sorted_index);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -346,25 +477,17 @@ std::size_t knn_workspace_bytes(std::int64_t count) {
 cudaError_t nearest_neighbours(const KnnArguments& a, cudaStream_t stream) {
   Workspace space{};
   lay_out(static_cast<char*>(a.workspace), a.count, space);
-  const cudaError_t sorted = a.count <= kMaxCoarse ? sort_points<std::uint32_t, kCoarseBits>(a, space, stream)
-                                                   : sort_points<std::uint64_t, kFineBits>(a, space, stream);
-  if (sorted != cudaSuccess) return sorted;
+  if (const cudaError_t status = sort_points(a, space, stream)) return status;
   make_leaves<<<static_cast<unsigned>((a.count + kLeafThreads - 1) / kLeafThreads), kLeafThreads, 0,
                 stream>>>(a.coordinate, a.count, a.dimension, space.sorted_index, space.point, space.levels);
   for (int level = 2; level <= space.levels.top; ++level) {
     const std::int64_t threads = static_cast<std::int64_t>(space.levels.count[level]) * kLeaf;
     make_boxes<<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(space.levels, level);
   }
-  if (a.k <= 4) {
-    launch_search<4>(a, space, stream);
-  } else if (a.k <= 8) {
-    launch_search<8>(a, space, stream);
-  } else if (a.k <= 16) {
-    launch_search<16>(a, space, stream);
-  } else if (a.k <= 32) {
-    launch_search<32>(a, space, stream);
+  if (a.k <= kLeaf) {
+    launch_search<1>(a, space, stream);
   } else {
-    launch_search<64>(a, space, stream);
+    launch_search<2>(a, space, stream);
   }
   return cudaGetLastError();
 }

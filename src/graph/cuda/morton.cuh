@@ -7,13 +7,18 @@
 
 namespace topomask::cuda {
 
-constexpr int kCoarseBits = 10, kFineBits = 21;  // an axis
+constexpr int kFineBits = 21;  // an axis
 constexpr int kKeyThreads = 256;
 
 // partial[axis][block] holds lower corners, partial[3 + axis][block] upper ones; what is not finite is left
 // out.
 static __global__ void __launch_bounds__(kKeyThreads)
-    partial_boxes(const float* coordinate, std::int64_t count, int dimension, float* partial) {
+    partial_boxes(const float* coordinate, std::int64_t count, int dimension, float* partial,
+                  std::int32_t* counters, int num_counters) {
+  for (int c = static_cast<int>(blockIdx.x * kKeyThreads + threadIdx.x); c < num_counters;
+       c += static_cast<int>(gridDim.x) * kKeyThreads) {
+    counters[c] = 0;
+  }
   __shared__ float of_warp[6][kKeyThreads / 32];
   const float infinity = __int_as_float(0x7F800000);
   float low[3] = {infinity, infinity, infinity}, high[3] = {-infinity, -infinity, -infinity};
@@ -58,47 +63,67 @@ __device__ inline std::uint64_t spread_bits(std::uint64_t x) {
   return (x | x << 2) & 0x1249249249249249ull;
 }
 
-// As morton_point_order on the CPU, in double; kBits bits an axis. Every block adds up the partial boxes
-// itself.
+// As morton_point_order on the CPU, in double; kBits bits an axis. Every block puts the partial boxes
+// together itself, with all its threads.
+template <int kBits>
+struct KeyScale {
+  static constexpr double kCellsAnAxis = 1 << kBits;
+  float low[3];
+  double scale;
+  int dimension;
+
+  __device__ KeyScale(const float* partial, int dimension_) : dimension(dimension_) {
+    __shared__ float corner[6];
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    if (warp < 6) {
+      float best = partial[warp * kBoxBlocks];
+      for (int b = lane; b < kBoxBlocks; b += 32) {
+        const float x = partial[warp * kBoxBlocks + b];
+        best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
+      }
+      for (int step = 16; step > 0; step /= 2) {
+        const float x = __shfl_xor_sync(~0u, best, step);
+        best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
+      }
+      if (lane == 0) corner[warp] = best;
+    }
+    __syncthreads();
+    double extent = 0;  // one scale for all axes
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      low[a] = corner[a];
+      if (a < dimension) extent = fmax(extent, static_cast<double>(corner[3 + a]) - corner[a]);
+    }
+    scale = extent > 0 ? kCellsAnAxis / extent : 0;
+  }
+
+  __device__ std::uint64_t key(const float* at) const {
+    std::uint64_t code = 0;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      if (a >= dimension) break;
+      const double cell = fmin((at[a] - static_cast<double>(low[a])) * scale, kCellsAnAxis - 1);
+      code |= spread_bits(static_cast<std::uint64_t>(cell) & ((1u << kBits) - 1)) << a;
+    }
+    return code;
+  }
+};
+
 template <class Key, int kBits>
 __global__ void __launch_bounds__(kKeyThreads)
     point_keys(const float* coordinate, std::int64_t count, int dimension, const float* partial, Key* key,
                std::int32_t* index) {
-  __shared__ float corner[6];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  if (warp < 6) {
-    float best = partial[warp * kBoxBlocks];
-    for (int b = lane; b < kBoxBlocks; b += 32) {
-      const float x = partial[warp * kBoxBlocks + b];
-      best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
-    }
-    for (int step = 16; step > 0; step /= 2) {
-      const float x = __shfl_xor_sync(~0u, best, step);
-      best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
-    }
-    if (lane == 0) corner[warp] = best;
-  }
-  __syncthreads();
+  const KeyScale<kBits> scale(partial, dimension);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
   if (i >= count) return;
-  constexpr double kCells = 1 << kBits;
-  double extent = 0;  // one scale for all axes
-  for (int a = 0; a < dimension; ++a) extent = fmax(extent, static_cast<double>(corner[3 + a]) - corner[a]);
-  const double scale = extent > 0 ? kCells / extent : 0;
-  std::uint64_t code = 0;
-  for (int a = 0; a < dimension; ++a) {
-    const double cell =
-        fmin((coordinate[i * dimension + a] - static_cast<double>(corner[a])) * scale, kCells - 1);
-    code |= spread_bits(static_cast<std::uint64_t>(cell) & ((1u << kBits) - 1)) << a;
-  }
-  key[i] = static_cast<Key>(code);
+  key[i] = static_cast<Key>(scale.key(coordinate + i * dimension));
   index[i] = static_cast<std::int32_t>(i);
 }
 
 template <class Key, int kBits>
 void launch_morton_keys(const float* coordinate, std::int64_t count, int dimension, float* partial, Key* key,
                         std::int32_t* index, cudaStream_t stream) {
-  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, count, dimension, partial);
+  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, count, dimension, partial, nullptr, 0);
   point_keys<Key, kBits>
       <<<static_cast<unsigned>((count + kKeyThreads - 1) / kKeyThreads), kKeyThreads, 0, stream>>>(
           coordinate, count, dimension, partial, key, index);

@@ -91,7 +91,8 @@ TOPOMASK_AVX512 void add_columns(std::int64_t entries, const float* weight, cons
     const __m512 w = _mm512_set1_ps(weight[p]);
     const float* values = column_value + next[p];
     for (int c = 0; c < kChunks; ++c) {
-      sum[c] = _mm512_fmadd_ps(w, expand(mask[c], values), sum[c]);
+      // Not fused: the values are to be those of product_values, and of a GPU, to the last bit.
+      sum[c] = _mm512_add_ps(sum[c], _mm512_mul_ps(w, expand(mask[c], values)));
       values += std::popcount(mask[c]);
     }
     next[p] = values - column_value;
