@@ -156,7 +156,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       if (context->needs_input_grad(3 + which))
         grad_value = at::empty({share.pairs(), pattern.nnz()}, options);
       pass.grad_value = from_pair(grad_value, 0);
-      const at::Tensor weights = at::empty({share.shape.batch, pattern.nnz(), share.shape.heads, 2}, options);
+      const at::Tensor weights = at::empty({share.pairs(), pattern.nnz(), 2}, options);
       pass.weights = weights.data_ptr();
       at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
       pass.workspace = workspace.data_ptr();

@@ -134,6 +134,7 @@ bool fits_vectors(Real dtype, const RowAttentionShape& shape, const Rows&... row
          (is_aligned(rows, element) && ...);
 }
 
+// Asked once for both halves: they hand weights over in a format of their own.
 bool backward_fits_vectors(const RowAttentionBackward& pass) {
   return fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out, pass.grad_out, pass.grad_q,
                       pass.grad_k, pass.grad_v);

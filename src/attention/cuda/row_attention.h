@@ -53,8 +53,7 @@ struct RowAttentionBackward {
   const void* dot = nullptr;
   Rows4 grad_q, grad_k, grad_v;
   void* grad_value = nullptr;  // real [pairs, nnz], dL/dM of every pair; or null
-  void* weights =
-      nullptr;  // real [batch, nnz, heads, 2], scratch: heads together, as the column half reads them
+  void* weights = nullptr;     // real [pairs, nnz, 2], scratch
   void* workspace = nullptr;
 };
 

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t entries = at.pair * pass.mask.nnz, row_at = at.pair * pass.mask.num_rows + item.row;
   const R* dots = static_cast<const R*>(pass.dot) + entries;
   R* grad_value = pass.grad_value == nullptr ? nullptr : static_cast<R*>(pass.grad_value) + entries;
-  R* weights = static_cast<R*>(pass.weights) + 2 * (at.batch * pass.mask.nnz * shape.heads + at.head);
+  R* weights = static_cast<R*>(pass.weights) + 2 * entries;
   const R epsilon = static_cast<R>(shape.epsilon), scale = static_cast<R>(shape.scale);
   const R inverse = static_cast<const R*>(pass.inverse)[row_at];
   const R row_max = shape.softmax ? static_cast<const R*>(pass.row_max)[row_at] : R{0};
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kThreads)
     const R key_weight = grad_score * value[p] * (shape.softmax ? score * scale : R{1});
     if (first_column == 0) {
       if (grad_value != nullptr) grad_value[p] = grad_score * score;
-      weights[2 * p * shape.heads] = key_weight;
-      weights[2 * p * shape.heads + 1] = value[p] * score * inverse;
+      weights[2 * p] = key_weight;
+      weights[2 * p + 1] = value[p] * score * inverse;
     }
     add_row<T>(key_weight, k + j * pass.k.node_step, first_column, m, shape.relu, epsilon, sum);
   }
@@ -180,16 +180,15 @@ __global__ void __launch_bounds__(kThreads)
   const bool keys = at.tile < tiles;  // this warp computes grad_k, or else grad_v
   const Rows4 &gathered = keys ? pass.q : pass.grad_out, &result = keys ? pass.grad_k : pass.grad_v;
   const T* rows = head_rows<const T>(gathered, at.batch, at.head);
-  const R* weights = static_cast<const R*>(pass.weights) +
-                     2 * (at.batch * pass.mask.nnz * shape.heads + at.head) + (keys ? 0 : 1);
+  const R* weights = static_cast<const R*>(pass.weights) + 2 * at.pair * pass.mask.nnz + (keys ? 0 : 1);
   const R epsilon = static_cast<R>(shape.epsilon);
   const bool relu = keys && shape.relu;
   const std::int64_t size = keys ? m : d_v;
   const std::int64_t first_column = (keys ? at.tile : at.tile - tiles) * kTile + at.lane;
   R sum[kHeld] = {};
   for (std::int64_t p = item.first; p < item.first + item.count; ++p) {
-    add_row<T>(weights[2 * pass.columns.entry[p] * shape.heads],
-               rows + pass.columns.col[p] * gathered.node_step, first_column, size, relu, epsilon, sum);
+    add_row<T>(weights[2 * pass.columns.entry[p]], rows + pass.columns.col[p] * gathered.node_step,
+               first_column, size, relu, epsilon, sum);
   }
   const T* k = head_rows<const T>(pass.k, at.batch, at.head) + item.row * pass.k.node_step;
   T* out = head_rows<T>(result, at.batch, at.head) + item.row * result.node_step;

@@ -19,8 +19,8 @@ struct Tune {
   static constexpr int kMinBlocks = kBlocks, kHeads = kHeadsPerWarp, kWork = kRowsTimesHeads;
 };
 using ForwardTune = Tune<2, 4, 256>;
-using BackwardTune = Tune<2, 4, 256>;
-using ColumnTune = Tune<2, 4, 256>;
+using BackwardTune = Tune<2, 2, 256>;
+using ColumnTune = Tune<2, 4, 128>;
 
 // How a launch spreads items and heads over blocks.
 struct Spread {
@@ -102,6 +102,21 @@ __device__ inline uint4 load_once(const void* address) {
 __device__ inline void store_once(void* address, uint4 vector) {
   __stcs(static_cast<uint4*>(address), vector);
 }
+
+// The two weights of a nonzero on their way from the row pass to the column pass. Beside bfloat16 gradients,
+// rounding them to bfloat16 as well costs no digit that is left.
+template <class T>
+struct WeightPair {
+  using Type = float2;
+  __device__ static float2 pack(float2 weights) { return weights; }
+  __device__ static float2 unpack(float2 weights) { return weights; }
+};
+template <>
+struct WeightPair<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+  __device__ static __nv_bfloat162 pack(float2 weights) { return __float22bfloat162_rn(weights); }
+  __device__ static float2 unpack(__nv_bfloat162 weights) { return __bfloat1622float2(weights); }
+};
 
 template <int N>
 __device__ inline float dot(const float (&a)[N], const float (&b)[N]) {
@@ -286,8 +301,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
   float* grad_value =
       pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
-  float2* weights =
-      static_cast<float2*>(pass.weights) + group.batch * pass.mask.nnz * shape.heads + group.head;
+  using Weights = WeightPair<T>;
+  auto* weights = static_cast<typename Weights::Type*>(pass.weights) + pair_entries;
   const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
@@ -349,7 +364,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       if (!valid) key_weight = 0;
       if (valid && group.speaks) {
         if (grad_value != nullptr) __stcs(grad_value + entry, grad_score * score);
-        weights[entry * shape.heads] = {key_weight, mask * score * own_inverse};
+        weights[entry] = Weights::pack({key_weight, mask * score * own_inverse});
       }
       weight_sum += key_weight;
 #pragma unroll
@@ -395,8 +410,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
   const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
   const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + (in_values ? column : 0);
-  const float2* weights =
-      static_cast<const float2*>(pass.weights) + group.batch * pass.mask.nnz * shape.heads + group.head;
+  using Weights = WeightPair<T>;
+  const auto* weights = static_cast<const typename Weights::Type*>(pass.weights) + group.pair * pass.mask.nnz;
   const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
   const float epsilon = static_cast<float>(shape.epsilon);
 
@@ -407,7 +422,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     weight = {0, 0};
     if (next >= item.count) return;
     row = pass.columns.col[item.first + next];
-    weight = weights[pass.columns.entry[item.first + next] * shape.heads];
+    weight = Weights::unpack(weights[pass.columns.entry[item.first + next]]);
   };
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
