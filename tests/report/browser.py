@@ -43,7 +43,8 @@ class Browser:
                 "binary": browser,
                 # Containers run as root and have a small /dev/shm.
                 "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run",
-                         "--hide-scrollbars", "--window-size=1280,1000", f"--user-data-dir={folder / 'profile'}"],
+                         "--hide-scrollbars", "--force-prefers-reduced-motion",  # or clicks would meet a page that still scrolls
+                         "--window-size=1280,1000", f"--user-data-dir={folder / 'profile'}"],
             }
             capabilities = {"browserName": "chrome", "goog:chromeOptions": options,
                             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
