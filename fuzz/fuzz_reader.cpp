@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "data/io/image.h"
+#include "data/io/records.h"
 #include "graph/io/safetensors_header.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
@@ -28,6 +30,23 @@ void check_result(const topomask::EdgeList& edges) {
   for (const float weight : edges.weight) require(weight - weight == 0);
 }
 
+void check_result(const topomask::ImageRecords& records) {
+  const std::int64_t pixels = records.channels * records.height * records.width;
+  require(records.labels.size() == static_cast<std::size_t>(records.count));
+  require(records.pixels.size() == static_cast<std::size_t>(records.count * pixels));
+}
+
+void check_result(const topomask::IdxArray& array) {
+  // Doubles, because extents beside a zero may be anything.
+  double elements = 1;
+  for (const std::int64_t extent : array.shape) elements *= static_cast<double>(extent);
+  require(static_cast<double>(array.bytes.size()) == elements);
+}
+
+void check_result(const topomask::RgbImage& image) {
+  require(image.pixels.size() == static_cast<std::size_t>(image.width) * image.height * 3);
+}
+
 void check_result(const topomask::NpyArray& array) {
   require(topomask::parse_npy(topomask::format_npy(array), "again").bytes == array.bytes);
 }
@@ -41,6 +60,21 @@ void check_result(const topomask::SafetensorsHeader& header) {
 }
 
 }  // namespace
+
+namespace topomask {
+
+// A few bytes can describe an image that takes seconds to decode; large ones only have their header read.
+[[maybe_unused]] static RgbImage decode_small_image(std::string_view content, const std::string& name) {
+  constexpr int kMostPixels = 1 << 18;
+  const ImageExtent extent = read_image_extent(content, name);
+  if (static_cast<std::int64_t>(extent.width) * extent.height > kMostPixels) return {};
+  RgbImage image = decode_image(content, name, 1 << content.size() % 4);
+  std::vector<std::uint8_t> resized(3 * 8 * 8);
+  resize_box(image, random_crop({image.width, image.height}, 0.1, content.size()), 8, 8, resized.data());
+  return image;
+}
+
+}  // namespace topomask
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view content(reinterpret_cast<const char*>(data), size);

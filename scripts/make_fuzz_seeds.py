@@ -1,10 +1,12 @@
-"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, safetensors, binary PLY meshes.
+"""Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, safetensors, binary PLY meshes,
+images. (The JPEG files there were written by libjpeg-turbo.)
 
 Run once after changing a format: .venv/bin/python scripts/make_fuzz_seeds.py
 """
 
 import pathlib
 import struct
+import zlib
 
 import numpy as np
 import safetensors.numpy
@@ -64,8 +66,32 @@ def write_safetensors() -> None:
     safetensors.numpy.save_file(tensors, CORPUS / "safetensors" / "small.safetensors", {"format": "pt"})
 
 
+def write_records() -> None:
+    (CORPUS / "cifar" / "two.bin").write_bytes(b"".join(bytes([label]) + bytes(3072) for label in (3, 9)))
+    (CORPUS / "idx" / "images").write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 3, 2) + bytes(range(12)))
+    (CORPUS / "idx" / "labels").write_bytes(bytes([0, 0, 8, 1]) + struct.pack(">I", 2) + bytes([1, 7]))
+
+
+def write_png() -> None:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    # colour type, bits, samples a pixel
+    for name, colour, bits, samples in (("grey", 0, 8, 1), ("rgb", 2, 16, 3), ("palette", 3, 8, 1), ("rgba", 6, 8, 4)):
+        rows = b"".join(bytes([filter]) + bytes(range(4 * samples * bits // 8)) for filter in range(5))
+        if name == "palette":
+            rows = rows.replace(b"\2\3", b"\1\0")
+        content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 5, bits, colour, 0, 0, 0))
+        if name == "palette":
+            content += chunk(b"PLTE", bytes([255, 0, 0, 0, 255, 0]))
+        content += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+        (CORPUS / "image" / f"{name}.png").write_bytes(content)
+
+
 if __name__ == "__main__":
     write_npz()
     write_npy()
     write_ply()
     write_safetensors()
+    write_records()
+    write_png()

@@ -64,11 +64,12 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("--seed", options.seed, "Everything random follows from this number")
       ->capture_default_str();
   add_output_options(command, options);
+  command.get_option("--threads")
+      ->description("Threads to use (default: all cores); results do not depend on it");
 }
 
 void add_output_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--threads", options.threads,
-                     "Threads to use (default: all cores); results do not depend on it");
+  command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
   command.add_flag("--quiet", options.quiet, "Print nothing but errors (and JSON, if asked for)");
 }

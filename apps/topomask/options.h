@@ -28,7 +28,8 @@ struct RunOptions {
   bool prints_text() const { return !json && !quiet; }
 };
 void add_run_options(CLI::App& command, RunOptions& options);
-// The same without --seed, for commands whose seed is one of many settings.
+// The same without --seed, for commands that train: their seed is one of many settings, and sums in another
+// order round differently.
 void add_output_options(CLI::App& command, RunOptions& options);
 
 // --graph, --normalise, --out-ids and what to do with irregular edges

@@ -4,8 +4,8 @@
 //   cifar100:DIR[,labels=fine|coarse]    CIFAR-100 binary files, plain or xz
 //   idx:DIR[,val=0.2]                    MNIST and its family, plain or gz; val where there is one pair of
 //   files folder:DIR[,size=64][,crop=0.25][,cache=auto|yes|no]   train/CLASS/*.jpg|png, val/CLASS/*.jpg|png
-//   strokes:SIZE[,classes=3][,cell=4][,coupling=1.5][,noise=0.1][,train=N][,val=N][,seed=S]      generated
-//   pathfinder:SIZE[,dashes=6][,distractors=3][,noise=0.05][,train=N][,val=N][,seed=S]           generated
+//   strokes:SIZE[,classes=3][,cell=4][,coupling=1][,noise=0.1][,train=N][,val=N][,seed=S]      generated
+//   pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]           generated
 //
 // Small sets are held as bytes and live on the device that trains: a batch is one gather. A folder that does
 // not fit is decoded ahead of time by threads. Which images a batch holds, in which order and how they are

@@ -36,7 +36,6 @@ class MaskModule : public torch::nn::Module {
 struct MaskSite {
   std::array<std::int64_t, 2> grid = {1, 1};
   std::int64_t heads = 1;
-  std::int64_t head_channels = 64;
   std::int64_t layer = 0;
 };
 // The mask of a variant on a grid of patches, or null where attention has none. f_k = e^(-0.01 k), Toeplitz

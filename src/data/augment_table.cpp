@@ -1,6 +1,7 @@
 #include "data/augment_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 

@@ -1,7 +1,6 @@
 // Every random choice for one batch, drawn on the CPU as a table with one row an image.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -16,6 +15,9 @@ namespace topomask {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Records of one or more files, all of one size, as one set.
 ImageSet set_of_records(const std::vector<ImageRecords>& parts) {
   std::int64_t count = 0;
   for (const ImageRecords& part : parts) count += part.count;
@@ -29,8 +31,6 @@ ImageSet set_of_records(const std::vector<ImageRecords>& parts) {
   }
   return set;
 }
-
-namespace {
 
 void check_folder(const std::string& folder) {
   std::error_code ignored;

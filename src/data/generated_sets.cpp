@@ -1,5 +1,6 @@
 // Built-in sets that need no files: pictures made in parallel, each a function of the seed and its number.
-#include <numbers>
+
+#include <algorithm>
 
 #include "core/check.h"
 #include "core/parallel.h"

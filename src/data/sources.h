@@ -7,8 +7,6 @@
 
 namespace topomask {
 
-struct ImageRecords;
-
 ImageData open_cifar10(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_cifar100(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_idx(DataSpec& spec, const ImageDataOptions& options);
@@ -16,10 +14,7 @@ ImageData open_folder(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_strokes(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_pathfinder(DataSpec& spec, const ImageDataOptions& options);
 
-// Records of one or more files, all of one size, as one set.
-ImageSet set_of_records(const std::vector<ImageRecords>& parts);
-
-// A set of N bytes images, not yet filled.
+// A set of so many images in memory, not yet filled.
 ImageSet empty_set(std::int64_t count, std::int64_t channels, std::int64_t height, std::int64_t width);
 
 }  // namespace topomask

@@ -15,9 +15,7 @@ VitImpl::VitImpl(const VitOptions& options) : options_(options) {
       "position_embedding", at::zeros({1, num_global + options_.num_patches(), options_.embedding}));
   if (num_global > 0) cls_token_ = register_parameter("cls_token", at::zeros({1, 1, options_.embedding}));
   blocks_ = register_module("blocks", torch::nn::ModuleList());
-  MaskSite site = {.grid = {options_.grid_height(), options_.grid_width()},
-                   .heads = options_.heads,
-                   .head_channels = options_.embedding / options_.heads};
+  MaskSite site = {.grid = {options_.grid_height(), options_.grid_width()}, .heads = options_.heads};
   for (site.layer = 0; site.layer < options_.layers; ++site.layer) {
     SelfAttention attention(options_.embedding, options_.heads, options_.attention,
                             make_mask_module(options_.attention, options_.mask, site), num_global);

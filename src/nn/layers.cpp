@@ -52,9 +52,10 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
 
 at::Tensor SelfAttentionImpl::forward(const at::Tensor& x) {
   const std::int64_t batch = x.size(0), tokens = x.size(1), embedding = x.size(2);
-  const std::vector<at::Tensor> qkv =
-      qkv_(x).view({batch, tokens, 3, heads_, embedding / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const at::Tensor mixed = attend(qkv[0], qkv[1], qkv[2]);  // [B, H, N, d]
+  // [B, N, 3, H, d], cut so that the gradients of q, k and v are written side by side in one pass.
+  const std::vector<at::Tensor> qkv = qkv_(x).view({batch, tokens, 3, heads_, embedding / heads_}).unbind(2);
+  const at::Tensor mixed =
+      attend(qkv[0].transpose(1, 2), qkv[1].transpose(1, 2), qkv[2].transpose(1, 2));  // [B, H, N, d]
   return projection_(mixed.transpose(1, 2).reshape({batch, tokens, embedding}));
 }
 

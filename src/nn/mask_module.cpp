@@ -13,6 +13,7 @@ namespace topomask {
 namespace {
 
 constexpr double kModulationDecay = 0.01;                   // f_k = e^(-0.01 k) at the start
+constexpr std::int64_t kDenseNodes = 1024;                  // up to here the dense engine is the fastest
 constexpr std::int64_t kTermBytes = std::int64_t{1} << 28;  // that one layer may keep as dense terms
 
 // [heads, max_hops + 1]
@@ -58,19 +59,42 @@ class DenseSeriesModule final : public MaskModule {
   at::Tensor terms_, modulation_;
 };
 
-// The same for graphs whose masks are better left sparse.
+WalkFeatures moved(WalkFeatures features, c10::Device device) {
+  for (at::Tensor* tensor :
+       {&features.row_ptr, &features.col, &features.deposit_ptr, &features.hop, &features.load})
+    *tensor = tensor->to(device);
+  return features;
+}
+
+// The same for graphs that are too large to write the mask out.
 class SparseSeriesModule final : public MaskModule {
  public:
-  explicit SparseSeriesModule(std::shared_ptr<GrfMask> walks) : walks_(std::move(walks)) {
+  SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets)
+      : walks_(std::move(walks)), num_sets_(num_sets) {
     modulation_ = register_parameter("modulation", walks_->modulation().clone());
   }
 
   MaskPtr mask() const override {
+    follow_parameters();
     return std::make_shared<AbsoluteMask>(std::make_shared<GrfMask>(walks_->with_modulation(modulation_)));
   }
 
  private:
-  std::shared_ptr<GrfMask> walks_;
+  // Module::to moves parameters; the walks come after them.
+  void follow_parameters() const {
+    if (walks_->modulation().device() == modulation_.device()) return;
+    std::vector<GraphFeatures> sets;
+    for (std::int64_t set = 0; set < num_sets_; ++set) {
+      const GraphFeatures& features = walks_->features(set);
+      const bool one = features.key.col.is_same(features.query.col);
+      const WalkFeatures query = moved(features.query, modulation_.device());
+      sets.push_back({query, one ? query : moved(features.key, modulation_.device()), features.ensembles});
+    }
+    walks_ = std::make_shared<GrfMask>(std::move(sets), modulation_.detach());
+  }
+
+  mutable std::shared_ptr<GrfMask> walks_;
+  std::int64_t num_sets_;
   at::Tensor modulation_;
 };
 
@@ -100,7 +124,6 @@ class ToeplitzModule final : public MaskModule {
   }
 
  private:
-  static constexpr std::int64_t kDenseNodes = 1024;
   std::array<std::int64_t, 2> grid_;
   at::Tensor offsets_, index_;
 };
@@ -156,13 +179,7 @@ std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const Mas
                                          : GrfMask::per_head(graph, features, modulation);
   const std::int64_t sets = options.share_walks ? 1 : site.heads, nodes = graph.num_nodes();
   const std::int64_t bytes = sets * (options.max_hops + 1) * nodes * nodes * 4;
-  AttentionOptions attention;
-  if (variant == AttentionVariant::softmax_grf) attention.kind = AttentionKind::softmax;
-  const AttentionShape shape = {
-      .heads = site.heads, .num_nodes = nodes, .d = site.head_channels, .d_v = site.head_channels};
-  const bool dense =
-      bytes <= kTermBytes && plan_attention(AbsoluteMask(walks), shape, attention).engine == Engine::dense;
-  if (!dense) return std::make_shared<SparseSeriesModule>(walks);
+  if (nodes > kDenseNodes || bytes > kTermBytes) return std::make_shared<SparseSeriesModule>(walks, sets);
   std::vector<at::Tensor> terms;
   for (std::int64_t set = 0; set < sets; ++set) terms.push_back(dense_terms(walks->features(set).query));
   return std::make_shared<DenseSeriesModule>(at::cat(terms), site.heads,

@@ -15,7 +15,7 @@ constexpr std::uint32_t kPurpose = 0x50415448;  // "PATH"
 constexpr double kDash = 3, kGap = 2;           // pixels along a curve
 constexpr double kThickness = 0.5, kDotRadius = 1.5;
 // Curves keep more than twice a gap apart: whoever bridges the gaps of a curve does not reach another one.
-constexpr double kClearance = 4.5;
+constexpr double kClearance = 5.5;
 constexpr double kBorder = 2.5;
 constexpr double kBend = 0.45;  // the most that the turn from dash to dash changes, in radians
 constexpr int kTriesForDash = 8, kTriesForCurve = 40, kTriesForPicture = 400;
@@ -25,92 +25,89 @@ struct Dash {
 };
 using Curve = std::vector<Dash>;
 
-// Which points are too near to a curve, at half a pixel.
+double squared_distance(Point p, const Dash& dash) {
+  const double dx = dash.to.x - dash.from.x, dy = dash.to.y - dash.from.y;
+  const double along = ((p.x - dash.from.x) * dx + (p.y - dash.from.y) * dy) / (dx * dx + dy * dy);
+  const double t = std::clamp(along, 0.0, 1.0);
+  const double x = p.x - dash.from.x - t * dx, y = p.y - dash.from.y - t * dy;
+  return x * x + y * y;
+}
+
+// Where a dash may lie: inside the picture and away from all curves. What finished curves take up is kept as
+// a map of half pixels.
 class Clearance {
  public:
   explicit Clearance(int size)
-      : size_(size), side_(2 * size), taken_(static_cast<std::size_t>(side_) * side_, 0) {}
+      : size_(size), side_(2 * size), taken_(static_cast<std::size_t>(side_) * side_, false) {}
 
-  bool allows(const Dash& dash) const {
-    return every_point(dash, [this](Point p) {
+  // `own` is the curve that the dash would continue: it keeps away from its past too, but for the dash
+  // before.
+  bool allows(const Dash& dash, const Curve& own) const {
+    constexpr int kPoints = static_cast<int>(2 * kDash);
+    for (int i = 0; i <= kPoints; ++i) {
+      const double t = static_cast<double>(i) / kPoints;
+      const Point p{dash.from.x + t * (dash.to.x - dash.from.x), dash.from.y + t * (dash.to.y - dash.from.y)};
       const bool inside =
           p.x >= kBorder && p.y >= kBorder && p.x <= size_ - kBorder && p.y <= size_ - kBorder;
-      return inside && taken_[index(p)] == 0;
-    });
+      if (!inside || taken_[index(static_cast<int>(2 * p.x), static_cast<int>(2 * p.y))]) return false;
+      for (std::size_t k = 0; k + 1 < own.size(); ++k) {
+        if (squared_distance(p, own[k]) <= kClearance * kClearance) return false;
+      }
+    }
+    return true;
   }
 
-  // add(dash, -1) takes back add(dash, 1).
-  void add(const Dash& dash, int times) {
-    const int reach = static_cast<int>(2 * kClearance);
-    const Point middle{(dash.from.x + dash.to.x) / 2, (dash.from.y + dash.to.y) / 2};
-    const int radius = reach + static_cast<int>(kDash) + 1;
-    const int cx = static_cast<int>(2 * middle.x), cy = static_cast<int>(2 * middle.y);
-    for (int y = std::max(0, cy - radius); y <= std::min(side_ - 1, cy + radius); ++y) {
-      for (int x = std::max(0, cx - radius); x <= std::min(side_ - 1, cx + radius); ++x) {
-        const Point p{x / 2.0 + 0.25, y / 2.0 + 0.25};
-        if (distance(p, dash) <= kClearance) taken_[static_cast<std::size_t>(y) * side_ + x] += times;
+  void add(const Curve& curve) {
+    const int radius = static_cast<int>(2 * kClearance + kDash) + 1;
+    for (const Dash& dash : curve) {
+      const int cx = static_cast<int>(dash.from.x + dash.to.x),
+                cy = static_cast<int>(dash.from.y + dash.to.y);
+      for (int y = std::max(0, cy - radius); y <= std::min(side_ - 1, cy + radius); ++y) {
+        for (int x = std::max(0, cx - radius); x <= std::min(side_ - 1, cx + radius); ++x) {
+          const Point p{x / 2.0 + 0.25, y / 2.0 + 0.25};
+          if (squared_distance(p, dash) <= kClearance * kClearance) taken_[index(x, y)] = true;
+        }
       }
     }
   }
 
  private:
-  static double distance(Point p, const Dash& dash) {
-    const double dx = dash.to.x - dash.from.x, dy = dash.to.y - dash.from.y;
-    const double along = ((p.x - dash.from.x) * dx + (p.y - dash.from.y) * dy) / (dx * dx + dy * dy);
-    const double t = std::clamp(along, 0.0, 1.0);
-    return std::hypot(p.x - dash.from.x - t * dx, p.y - dash.from.y - t * dy);
-  }
-  template <class Test>
-  static bool every_point(const Dash& dash, Test&& test) {
-    constexpr int kPoints = static_cast<int>(2 * kDash);
-    for (int i = 0; i <= kPoints; ++i) {
-      const double t = static_cast<double>(i) / kPoints;
-      if (!test({dash.from.x + t * (dash.to.x - dash.from.x), dash.from.y + t * (dash.to.y - dash.from.y)})) {
-        return false;
-      }
-    }
-    return true;
-  }
-  std::size_t index(Point p) const {
-    return static_cast<std::size_t>(2 * p.y) * side_ + static_cast<std::size_t>(2 * p.x);
-  }
+  std::size_t index(int x, int y) const { return static_cast<std::size_t>(y) * side_ + x; }
 
   int size_, side_;
-  std::vector<std::int32_t> taken_;
+  std::vector<bool> taken_;
 };
 
 Point step(Point from, double angle, double length) {
   return {from.x + length * std::cos(angle), from.y + length * std::sin(angle)};
 }
 
-// One attempt to lay a curve of so many dashes where there is room; on success its surroundings are taken.
-std::optional<Curve> grow_curve(int dashes, int size, Clearance& clearance, RandomStream& random) {
+// One attempt to lay a curve of so many dashes where there is room.
+std::optional<Curve> grow_curve(int dashes, int size, const Clearance& clearance, RandomStream& random) {
   Curve curve;
   Point at{uniform(random, kBorder, size - kBorder), uniform(random, kBorder, size - kBorder)};
   double angle = uniform(random, 0, 2 * std::numbers::pi), bend = 0;
-  std::size_t added = 0;
   for (int tries = 0; static_cast<int>(curve.size()) < dashes;) {
     const double new_bend = 0.6 * bend + uniform(random, -kBend, kBend), new_angle = angle + new_bend;
     const Point from = curve.empty() ? at : step(at, angle + new_bend / 2, kGap);
     const Dash dash{from, step(from, new_angle, kDash)};
-    if (!clearance.allows(dash)) {
-      if (++tries < kTriesForDash) continue;
-      for (std::size_t i = 0; i < added; ++i) clearance.add(curve[i], -1);
-      return std::nullopt;
+    if (!clearance.allows(dash, curve)) {
+      if (++tries == kTriesForDash) return std::nullopt;
+      continue;
     }
     tries = 0;
     curve.push_back(dash);
     at = dash.to, angle = new_angle, bend = new_bend;
-    // A curve also keeps away from its own past, but the dash before is always near.
-    if (curve.size() >= 2) clearance.add(curve[added++], 1);
   }
-  for (; added < curve.size(); ++added) clearance.add(curve[added], 1);
   return curve;
 }
 
 std::optional<Curve> find_curve(int dashes, int size, Clearance& clearance, RandomStream& random) {
   for (int tries = 0; tries < kTriesForCurve; ++tries) {
-    if (auto curve = grow_curve(dashes, size, clearance, random)) return curve;
+    if (auto curve = grow_curve(dashes, size, clearance, random)) {
+      clearance.add(*curve);
+      return curve;
+    }
   }
   return std::nullopt;
 }
@@ -134,6 +131,7 @@ std::array<Point, 2> choose_dots(const Curve& a, const Curve& b, bool connected)
 }  // namespace
 
 void draw_pathfinder(const PathfinderOptions& options, int label, std::uint64_t seed, std::uint8_t* out) {
+  check(options.dashes >= 1, "pathfinder: expected curves of at least 1 dash, got {}", options.dashes);
   RandomStream random(seed, kPurpose);
   for (int tries = 0; tries < kTriesForPicture; ++tries) {
     Clearance clearance(options.size);

@@ -44,8 +44,9 @@ class JpegDecoder {
     int subsampling = 0;
     const int status = tjDecompressHeader3(handle_.get(), bytes_of(content), content.size(), &width_,
                                            &height_, &subsampling, &colour_space_);
-    // A warning here is about bytes that do not matter; a broken header is an error.
+    // A warning alone is about bytes that do not matter.
     if (status != 0 && tjGetErrorCode(handle_.get()) == TJERR_FATAL) damaged();
+    check(width_ > 0, "'{}' is a damaged JPEG file: it ends before its header does", name);
     check_extent(width_, height_, name);
   }
 
