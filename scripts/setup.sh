@@ -20,7 +20,7 @@ die() {
   exit 1
 }
 
-# Debian package | how else to see that it is there: a command, or a header that the compiler finds. (Packages may
+# Debian package | how else to see that it is there: a command, a header that the compiler finds, a file. (Packages may
 # have come from elsewhere: a module system, conda, a build of one's own.)
 required=(
   'build-essential|g++' 'cmake|cmake' 'ninja-build|ninja' 'git|git' 'python3|python3' 'pkg-config|pkg-config'
@@ -33,7 +33,11 @@ required=(
 optional=(
   'ccache|ccache' 'clang|clang++' 'clang-format|clang-format' 'libclang-rt-dev|libfuzzer'
   'libbenchmark-dev|<benchmark/benchmark.h>'
+  # Charts of HTML reports, and a browser to test them in.
+  'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js' 'chromium|chromium' 'chromium-driver|chromedriver'
 )
+
+optional_for='the format check, fuzzing, benchmarks, charts of reports and their test'
 
 have_package() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
@@ -44,6 +48,7 @@ have() {  # have 'package|probe'
     '<'*) command -v g++ >/dev/null && echo "#include $probe" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ;;
     ensurepip) python3 -c 'import ensurepip' 2>/dev/null ;;
     libfuzzer) links_libfuzzer ;;
+    /*) [[ -e $probe ]] ;;
     *) command -v "$probe" >/dev/null ;;
   esac
 }
@@ -71,7 +76,7 @@ install_packages() {
     if [[ -n $needed ]]; then
       die "this is not a Debian system; please install what Debian calls: $needed"
     fi
-    say "not installed, and only needed for the format check, fuzzing or benchmarks: $wanted"
+    say "not installed, and only needed for $optional_for: $wanted"
     return
   fi
   if ((EUID != 0)); then
@@ -79,7 +84,7 @@ install_packages() {
       if [[ -n $needed ]]; then
         die "packages are missing and this user can neither be root nor use sudo; ask for: apt-get install $needed"
       fi
-      say "not installed, and only needed for the format check, fuzzing or benchmarks: $wanted"
+      say "not installed, and only needed for $optional_for: $wanted"
       return
     fi
     as_root=(sudo)
@@ -101,7 +106,7 @@ install_packages() {
     fi
     if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${real:-$package}"; then
-      say "apt-get could not install $package; the format check, fuzzing or benchmarks may be skipped"
+      say "apt-get could not install $package; $optional_for may be missing"
       echo "$package" >>.setup/unavailable  # so that the next run does not try again
     fi
   done

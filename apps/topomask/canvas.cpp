@@ -1,18 +1,15 @@
 #include "canvas.h"
 
 #include <fmt/format.h>
-#include <spng.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <memory>
-#include <stdexcept>
 
 #include "core/check.h"
 #include "font.h"
+#include "png.h"
 
 namespace topomask::cli {
 namespace {
@@ -112,25 +109,9 @@ void RasterCanvas::text(double x, double y, const std::string& text, const TextS
 }
 
 void RasterCanvas::write_png(const std::string& path) const {
-  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> encoder(spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free);
-  spng_ihdr header{};
-  header.width = static_cast<std::uint32_t>(width_);
-  header.height = static_cast<std::uint32_t>(height_);
-  header.bit_depth = 8;
-  header.color_type = SPNG_COLOR_TYPE_TRUECOLOR;
-  int status = spng_set_option(encoder.get(), SPNG_ENCODE_TO_BUFFER, 1);
-  if (status == 0) status = spng_set_ihdr(encoder.get(), &header);
-  if (status == 0) {
-    status =
-        spng_encode_image(encoder.get(), pixels_.data(), pixels_.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
-  }
-  std::size_t size = 0;
-  const std::unique_ptr<void, void (*)(void*)> bytes(spng_get_png_buffer(encoder.get(), &size, &status),
-                                                     std::free);
-  if (status != 0 || bytes == nullptr)
-    throw std::runtime_error(fmt::format("PNG: {}", spng_strerror(status)));
+  const std::string bytes = encode_png(pixels_.data(), width_, height_, 3);
   std::ofstream file(path, std::ios::binary);
-  file.write(static_cast<const char*>(bytes.get()), static_cast<std::streamsize>(size));
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   check_written(file.good(), path);
 }

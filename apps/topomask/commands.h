@@ -16,6 +16,7 @@ void add_demo_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_experiment_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 
 // Under `bench`.
 void add_bench_walks_command(CLI::App& bench);

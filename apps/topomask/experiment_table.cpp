@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
+#include "sample.h"
 #include "table.h"
 #include "training_run.h"
 
@@ -14,25 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-struct Sample {
-  std::vector<double> values;
-
-  double mean() const {
-    double sum = 0;
-    for (const double value : values) sum += value;
-    return sum / static_cast<double>(values.size());
-  }
-  // Of the mean.
-  Json standard_error() const {
-    if (values.size() < 2) return nullptr;
-    const double centre = mean();
-    double sum = 0;
-    for (const double value : values) sum += (value - centre) * (value - centre);
-    const auto n = static_cast<double>(values.size());
-    return std::sqrt(sum / (n - 1) / n);
-  }
-};
 
 std::vector<std::string> subfolders(const fs::path& folder) {
   std::vector<std::string> names;
@@ -50,8 +31,15 @@ std::string percent(const Json& part) {
 
 }  // namespace
 
-std::vector<FinishedRun> find_finished_runs(const std::string& folder,
-                                            const std::vector<std::string>& known) {
+const std::vector<std::string>& table_variants() {
+  static const std::vector<std::string> names = {
+      "softmax", "softmax+grf",      "linear",      "toeplitz",     "power-series",  "grf",
+      "ad-hoc",  "learned-features", "grf-walks-1", "grf-walks-10", "grf-walks-100", "grf-walks-1000"};
+  return names;
+}
+
+std::vector<FinishedRun> find_finished_runs(const std::string& folder) {
+  const std::vector<std::string>& known = table_variants();
   std::vector<std::string> variants = known;
   for (const std::string& name : subfolders(folder)) {
     if (std::find(known.begin(), known.end(), name) == known.end()) variants.push_back(name);

@@ -13,9 +13,12 @@ struct FinishedRun {
   std::string folder;             // below the experiment's
 };
 
-// FOLDER/VARIANT/seed-S/result.json of all variants and seeds that are there; variants in the order of
-// `known`, then those of other calls by name; seeds ascending.
-std::vector<FinishedRun> find_finished_runs(const std::string& folder, const std::vector<std::string>& known);
+// Table 1 with softmax+grf, the ablation of the features, the ablation of the number of walks (p_halt = 1/2).
+const std::vector<std::string>& table_variants();
+
+// FOLDER/VARIANT/seed-S/result.json of all variants and seeds that are there; variants in the order above,
+// then others by name; seeds ascending.
+std::vector<FinishedRun> find_finished_runs(const std::string& folder);
 
 // {"runs": [...], "variants": [{"variant", "seeds", "accuracy_mean", "accuracy_se", ...}]}. The standard
 // error of the mean is null for a single run.

@@ -14,6 +14,7 @@
 #include "experiment_table.h"
 #include "interrupt.h"
 #include "options.h"
+#include "report_page.h"
 #include "train/metrics.h"
 #include "training_run.h"
 
@@ -22,10 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Table 1 with softmax+grf, the ablation of the features, the ablation of the number of walks (p_halt = 1/2).
-const std::vector<std::string> kVariants = {
-    "softmax", "softmax+grf",      "linear",      "toeplitz",     "power-series",  "grf",
-    "ad-hoc",  "learned-features", "grf-walks-1", "grf-walks-10", "grf-walks-100", "grf-walks-1000"};
 constexpr const char* kWalksPrefix = "grf-walks-";
 constexpr double kAblationHalt = 0.5;
 
@@ -61,8 +58,8 @@ std::vector<std::string> split(const std::string& list) {
 }
 
 std::vector<std::string> chosen_variants(const TableCommand& command) {
-  if (command.variants.empty()) return kVariants;
-  std::vector<std::string> words = split(command.variants), known = kVariants;
+  if (command.variants.empty()) return table_variants();
+  std::vector<std::string> words = split(command.variants), known = table_variants();
   for (const std::string& name : attention_variant_names()) known.push_back(name);
   for (const std::string& word : words) {
     const bool found =
@@ -103,7 +100,7 @@ void agree_on_settings(const TableCommand& command, const VitSettings& settings)
 
 nlohmann::ordered_json merge_results(const TableCommand& command, const VitSettings& settings) {
   nlohmann::ordered_json summary = {{"experiment", "image-table"}, {"data", settings.data}};
-  summary.update(summarise_runs(find_finished_runs(command.out, kVariants)));
+  summary.update(summarise_runs(find_finished_runs(command.out)));
   write_text_atomically((fs::path(command.out) / "results.json").string(), summary.dump(1) + "\n");
   return summary;
 }
@@ -164,11 +161,13 @@ void run_table(const TableCommand& command) {
     }
   }
   const nlohmann::ordered_json summary = merge_results(command, base);
+  const std::string report = summary["runs"].empty() ? "" : write_report(command.out);
   if (command.run.json) {
     fmt::print("{}\n", summary.dump());
   } else if (prints) {
     fmt::print("\n{}\n{} of {} runs are finished; {} has them all\n", format_summary(summary), finished,
                total, (fs::path(command.out) / "results.json").string());
+    if (!report.empty()) fmt::print("{} shows them in a browser\n", report);
   }
   if (InterruptScope::requested())
     throw Interrupted("stopped, all is saved; the same command goes on where this one left off");
@@ -198,7 +197,8 @@ void add_image_table_command(CLI::App& experiment) {
       "on, so\n"
       "the same command may be given again and again, with other --variants and --seeds, and by several "
       "processes.\n"
-      "OUT/results.json and the table hold what is finished so far: mean and standard error over seeds.\n"
+      "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error "
+      "over seeds.\n"
       "Examples:\n"
       "  topomask experiment image-table --config recipe.toml --device cuda --time-limit 540\n"
       "  topomask experiment image-table --variants linear,grf --seeds 0-2 --epochs 5 --out runs/quick");

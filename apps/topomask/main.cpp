@@ -102,6 +102,7 @@ int run(int argc, char** argv) {
   add_train_command(app);
   add_eval_command(app);
   add_experiment_command(app);
+  add_report_command(app);
   try {
     app.parse(argc, argv);  // runs the subcommand
     return 0;

@@ -166,12 +166,22 @@ Predictions ImageClassification::predict_examples(std::int64_t count) {
   const at::NoGradGuard no_grad;
   Implementation& self = *implementation_;
   set_training(false);
+  // Spread over the whole set: files often come class by class.
+  const std::int64_t size = self.validation.size(), taken = std::min(count, size);
+  check(taken > 0, "predictions: the validation set is empty");
+  ImageSet chosen = self.validation;
+  const at::Tensor indices = at::arange(taken).mul(size).floor_divide(taken);
+  chosen.labels = self.validation.labels.index_select(0, indices);
+  if (chosen.resident()) chosen.images = self.validation.images.index_select(0, indices);
+  chosen.files.clear();
+  for (std::int64_t i = 0; i < taken && !chosen.resident(); ++i)
+    chosen.files.push_back(self.validation.files[static_cast<std::size_t>(i * size / taken)]);
   LoaderOptions loader = loader_options(self.options, LoaderMode::evaluation);
-  loader.batch_size = std::min(count, self.validation.size());
-  BatchLoader batches(self.validation, loader);
+  loader.batch_size = taken;
+  BatchLoader batches(chosen, loader);
   const std::optional<Batch> batch = batches.next();
-  check(batch.has_value(), "predictions: the validation set is empty");
-  return {batch->indices, batch->images.to(at::kCPU), batch->labels.to(at::kCPU),
+  check(batch.has_value(), "predictions: none of the chosen images can be read");
+  return {indices.index_select(0, batch->indices), batch->images.to(at::kCPU), batch->labels.to(at::kCPU),
           at::softmax(logits(batch->images).to(at::kFloat), -1).to(at::kCPU)};
 }
 

@@ -1,0 +1,92 @@
+// What all parts of the page share: the data, small helpers for the document, colours, charts.
+'use strict';
+
+const report = JSON.parse(document.getElementById('report-data').textContent);
+const byId = (id) => document.getElementById(id);
+
+// element('td', {class: 'x'}, 'text', child, ...): texts are never read as HTML.
+function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+const percent = (part, digits = 1) => (100 * part).toFixed(digits) + ' %';
+const plusMinus = (mean, error, digits = 1) =>
+  error === null ? percent(mean, digits) : `${(100 * mean).toFixed(digits)} ± ${percent(error, digits)}`;
+const significant = (value) => (Math.abs(value) < 1e-12 ? '0' : Number(value.toPrecision(3)).toString());
+
+function formatSeconds(seconds) {
+  if (seconds < 10) return seconds.toFixed(2) + ' s';
+  return seconds < 120 ? seconds.toFixed(1) + ' s' : (seconds / 60).toFixed(1) + ' min';
+}
+
+// headers: texts; rows: arrays of texts or nodes, the first of which names the row.
+function fillTable(table, caption, headers, rows) {
+  table.replaceChildren(
+    element('caption', {class: 'skip'}, caption),
+    element('thead', {}, element('tr', {}, ...headers.map((text) => element('th', {scope: 'col'}, text)))),
+    element('tbody', {}, ...rows.map(([name, ...cells]) =>
+      element('tr', {}, element('th', {scope: 'row'}, name), ...cells.map((cell) => element('td', {}, cell))))));
+  return table;
+}
+
+// choices: [[value, text], ...]. Keeps what was chosen where it is still there.
+function fillSelect(select, choices, preferred) {
+  const wanted = [select.value, preferred].find((value) => choices.some((choice) => choice[0] === value));
+  select.replaceChildren(...choices.map(([value, text]) => element('option', {value}, text)));
+  if (wanted !== undefined) select.value = wanted;
+}
+
+// Replaces a section's content where the runs leave nothing to show.
+function nothingToShow(section, reason) {
+  const parts = [...byId(section).children].filter((child) => child.tagName !== 'H2');
+  parts.forEach((part) => { part.hidden = true; });
+  byId(section).append(element('p', {class: 'missing'}, reason));
+}
+
+// A colour of the style sheet as the canvas wants it: light or dark is decided by then.
+function colour(name, alpha = 1) {
+  const probe = document.body.appendChild(element('span', {style: `color: var(--${name})`}));
+  const [red, green, blue] = getComputedStyle(probe).color.match(/[\d.]+/g);
+  probe.remove();
+  return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
+}
+
+// GRF stands out and unmasked linear attention stays back, whatever else is there. Numbers of walks are an ablation:
+// they repeat colours and are dashed.
+const isAblation = ({variant}) => variant.startsWith('grf-walks-');
+const seriesNames = (() => {
+  const fixed = {grf: 0, linear: 7}, others = report.variants.filter((row) => !isAblation(row) && !(row.variant in fixed));
+  const number = (row) => fixed[row.variant] ?? 1 + (isAblation(row) ? report.variants.filter(isAblation) : others).indexOf(row) % 6;
+  return new Map(report.variants.map((row) => [row.variant, `series-${number(row)}`]));
+})();
+
+const hasCharts = typeof Chart !== 'undefined';
+const charts = new Map();  // id of a canvas -> how to draw it again
+
+// configure() gives a Chart.js configuration with the colours of the moment; alternative is the text for those who
+// cannot see it.
+function drawChart(canvas, alternative, configure) {
+  canvas.setAttribute('aria-label', alternative);
+  if (!hasCharts) {
+    canvas.parentElement.hidden = true;
+    return;
+  }
+  const draw = () => {
+    Chart.getChart(canvas)?.destroy();
+    Chart.defaults.color = colour('soft');
+    Chart.defaults.borderColor = colour('line');
+    Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+    const configuration = configure();
+    configuration.options = {animation: false, maintainAspectRatio: false, ...configuration.options};
+    new Chart(canvas, configuration);
+  };
+  charts.set(canvas.id, draw);
+  draw();
+}
+
+const axis = (title, more = {}) => ({title: {display: true, text: title}, ...more});
+// Names in a legend stand beside a piece of their line, dashes and all.
+const lineLabels = {boxWidth: 24, boxHeight: 0};

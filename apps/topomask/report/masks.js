@@ -1,0 +1,168 @@
+// The row of a mask that belongs to a chosen patch, as maps and against distance.
+//
+// A mask arrives as N x N bytes, deflated: byte b stands for max (b / 255)^2. It is unpacked when it is first looked at.
+
+const [gridRows, gridColumns] = report.grid;
+const patches = gridRows * gridColumns;
+const mapState = {patch: Math.floor(gridRows / 2) * gridColumns + Math.floor(gridColumns / 2), panels: [], request: 0};
+
+const placeOf = (patch) => [Math.floor(patch / gridColumns), patch % gridColumns];
+function stepsBetween(a, b) {
+  const [rowA, columnA] = placeOf(a), [rowB, columnB] = placeOf(b);
+  return Math.abs(rowA - rowB) + Math.abs(columnA - columnB);
+}
+
+// mask: {max, bytes (base64)}; remembers what it unpacked.
+async function unpack(mask) {
+  if (mask.values) return mask.values;
+  const packed = Uint8Array.from(atob(mask.bytes), (character) => character.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+  mask.values = new Uint8Array(await new Response(stream).arrayBuffer());
+  return mask.values;
+}
+
+// The row of a patch as parts of its sum.
+function rowShares(values, patch) {
+  const row = Array.from(values.subarray(patch * patches, (patch + 1) * patches), (byte) => (byte / 255) ** 2);
+  const sum = row.reduce((a, b) => a + b, 0) || 1;
+  return row.map((value) => value / sum);
+}
+
+const masksOf = (row, layer) => row?.masks?.layers.find((entry) => entry.layer === layer)?.heads;
+
+// What to draw for a variant, layer and head: its mask, what it estimates, and the Toeplitz mask for comparison.
+function chosenPanels(row, layer, head) {
+  const own = masksOf(row, layer)[head], panels = [];
+  const titles = {'power-series': ['Exact', 'a power series of the grid'], 'toeplitz': ['Toeplitz', 'a weight for each offset']};
+  if (own.exact) panels.push({title: 'Exact', note: 'with the f of this head', mask: own.exact, series: 'series-2'});
+  const [title, note] = own.exact
+    ? ['Estimated', `by ${row.masks.walks} walks a patch`] : titles[row.attention] ?? [row.variant, 'as it was learned'];
+  panels.push({title, note, mask: own.used, series: 'series-0', error: own.error});
+  const toeplitz = findVariant('toeplitz'), other = masksOf(toeplitz, layer)?.[head];
+  if (row !== toeplitz && other)
+    panels.push({title: 'Toeplitz', note: 'of the toeplitz variant', mask: other.used, series: 'series-4'});
+  return panels;
+}
+
+function makeGrid(kind, label, makeCell) {
+  const grid = element('div', {class: `grid ${kind}`, style: `grid-template-columns: repeat(${gridColumns}, 1fr)`, ...label});
+  for (let patch = 0; patch < patches; ++patch) grid.append(makeCell(patch));
+  grid.addEventListener('click', (event) => {
+    const cell = event.target.closest('[data-patch]');
+    if (cell) choosePatch(Number(cell.dataset.patch));
+  });
+  return grid;
+}
+
+// The only map with buttons: one stop for the Tab key, arrows move inside.
+function makePicker() {
+  const picker = makeGrid('picker', {role: 'group', 'aria-label': 'Patches of an image, to choose from'}, (patch) => {
+    const [row, column] = placeOf(patch);
+    return element('button', {type: 'button', class: 'cell', tabindex: '-1', 'data-patch': patch,
+      'aria-label': `Patch in row ${row + 1}, column ${column + 1}`});
+  });
+  picker.addEventListener('keydown', (event) => {
+    const [row, column] = placeOf(mapState.patch);
+    const target = {ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1]}[event.key];
+    if (!target) return;
+    event.preventDefault();
+    choosePatch(Math.min(Math.max(target[0], 0), gridRows - 1) * gridColumns + Math.min(Math.max(target[1], 0), gridColumns - 1));
+    picker.children[mapState.patch].focus();
+  });
+  if (report.examples.length > 0) picker.style.backgroundImage = `url(${report.examples[0].image})`;
+  return picker;
+}
+
+const figureOf = (title, note, grid) => element('figure', {}, element('figcaption', {}, title, element('small', {}, note)), grid);
+
+function buildMaps() {
+  const row = findVariant(byId('mask-variant').value);
+  fillSelect(byId('mask-layer'), row.masks.layers.map(({layer}) => [String(layer), String(layer + 1)]));
+  const layer = Number(byId('mask-layer').value);
+  fillSelect(byId('mask-head'), masksOf(row, layer).map((_, head) => [String(head), String(head + 1)]));
+  mapState.panels = chosenPanels(row, layer, Number(byId('mask-head').value));
+  for (const panel of mapState.panels)
+    panel.grid = makeGrid('heat', {role: 'img'}, (patch) => element('div', {class: 'cell', 'data-patch': patch}));
+  byId('maps').replaceChildren(figureOf('Image', 'its patches are the nodes', makePicker()),
+    ...mapState.panels.map(({title, note, grid}) => figureOf(title, note, grid)));
+  return showMaps();
+}
+
+async function showMaps() {
+  const request = ++mapState.request;
+  const masks = await Promise.all(mapState.panels.map((panel) => unpack(panel.mask)));
+  if (request !== mapState.request) return;  // something else was chosen meanwhile
+  mapState.panels.forEach((panel, i) => { panel.shares = rowShares(masks[i], mapState.patch); });
+  const top = Math.max(...mapState.panels.flatMap((panel) => panel.shares));
+  const [row, column] = placeOf(mapState.patch);
+  const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (stepsBetween(patch, mapState.patch) <= 2 ? share : 0), 0);
+  for (const panel of mapState.panels) {
+    panel.grid.setAttribute('aria-label', `${panel.title}: ${percent(near(panel))} of the weight lies within two steps of row ` +
+      `${row + 1}, column ${column + 1}.`);
+    panel.shares.forEach((share, patch) => {
+      const cell = panel.grid.children[patch];
+      cell.style.setProperty('--share', Math.sqrt(share / top).toFixed(3));
+      cell.title = `row ${placeOf(patch)[0] + 1}, column ${placeOf(patch)[1] + 1}: ${percent(share, 2)}`;
+    });
+  }
+  document.querySelectorAll('#maps .grid').forEach((grid) => [...grid.children].forEach((cell, patch) => {
+    cell.classList.toggle('chosen', patch === mapState.patch);
+    if (cell.tagName === 'BUTTON') {
+      cell.tabIndex = patch === mapState.patch ? 0 : -1;
+      cell.setAttribute('aria-pressed', String(patch === mapState.patch));
+    }
+  }));
+  byId('mask-scale-top').textContent = percent(top);
+  const estimate = mapState.panels.find((panel) => panel.error !== undefined);
+  byId('mask-status').textContent = `Row ${row + 1}, column ${column + 1}. Within two steps lies: ` +
+    mapState.panels.map((panel) => `${percent(near(panel), 0)} (${panel.title})`).join(', ') + '.' +
+    (estimate ? ` The whole estimated mask is off by ${percent(estimate.error, 1)} (squared, relative).` : '');
+  showDistances();
+}
+
+function showDistances() {
+  const furthest = Math.max(...mapState.panels[0].shares.map((_, patch) => stepsBetween(patch, mapState.patch)));
+  const profiles = mapState.panels.map((panel) => {
+    const sums = new Array(furthest + 1).fill(0), counts = new Array(furthest + 1).fill(0);
+    panel.shares.forEach((share, patch) => {
+      const steps = stepsBetween(patch, mapState.patch);
+      sums[steps] += share;
+      counts[steps] += 1;
+    });
+    return sums.map((sum, steps) => sum / Math.max(counts[steps], 1));
+  });
+  const alternative = 'Mean weight of a patch against its distance from the chosen one: ' + mapState.panels.map((panel, i) =>
+    `${panel.title} from ${percent(profiles[i][0])} at the patch itself to ${percent(profiles[i].at(-1), 2)} at ${furthest} steps`).join(', ') + '.';
+  drawChart(byId('distance-chart'), alternative, () => ({
+    type: 'line',
+    data: {datasets: mapState.panels.map((panel, i) => ({label: panel.title, data: profiles[i].map((y, x) => ({x, y: 100 * y})),
+      borderColor: colour(panel.series), backgroundColor: colour(panel.series), borderWidth: 2, pointRadius: 3}))},
+    options: {
+      interaction: {mode: 'index', intersect: false},
+      scales: {x: axis('Steps on the grid', {type: 'linear', max: furthest, ticks: {precision: 0}, grid: {display: false}}),
+        y: axis('Weight, %', {beginAtZero: true})},
+      plugins: {legend: {labels: lineLabels},
+        tooltip: {callbacks: {title: (items) => `${items[0].parsed.x} steps away`,
+          label: ({dataset, parsed}) => ` ${dataset.label}: ${parsed.y.toFixed(3)} %`}}},
+    },
+  }));
+  byId('distance-data').replaceChildren(fillTable(element('table'), alternative, ['Steps', ...mapState.panels.map(({title}) => title)],
+    profiles[0].map((_, steps) => [String(steps), ...profiles.map((profile) => percent(profile[steps], 3))])));
+}
+
+function choosePatch(patch) {
+  mapState.patch = patch;
+  return showMaps();
+}
+
+function startMasks() {
+  const rows = report.variants.filter((row) => row.masks);
+  if (rows.length === 0) {
+    nothingToShow('masks', 'The runs left no masks: their attention has none, or they are too large for a page.');
+    return Promise.resolve();
+  }
+  fillSelect(byId('mask-variant'), rows.map(({variant}) => [variant, variant]), 'grf');
+  for (const id of ['mask-variant', 'mask-layer', 'mask-head']) byId(id).addEventListener('change', buildMaps);
+  return buildMaps();
+}

@@ -1,0 +1,11 @@
+// The files of apps/topomask/report, as they were when the program was built.
+#pragma once
+
+#include <string_view>
+
+namespace topomask::cli::assets {
+
+extern const std::string_view kPage, kStyle, kScript;
+extern const std::string_view kChartLibrary;  // empty where Chart.js was not found
+
+}  // namespace topomask::cli::assets

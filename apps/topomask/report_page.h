@@ -1,0 +1,18 @@
+// A report as one HTML file that needs nothing else: style, scripts, Chart.js and data stand inside it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace topomask::cli {
+
+inline constexpr const char* kReportFile = "report.html";
+
+// What report_data.h collects, as a page.
+std::string render_page(const nlohmann::ordered_json& report);
+
+// Collects the finished runs of an experiment's folder, or of a run's, and writes them to `path` (empty:
+// FOLDER/report.html). Returns the path.
+std::string write_report(const std::string& folder, std::string path = "");
+
+}  // namespace topomask::cli

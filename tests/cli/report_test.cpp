@@ -1,0 +1,145 @@
+// The HTML report as a file; tests/report looks at it in a browser.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "report_encoding.h"
+#include "run_program.h"
+
+namespace topomask::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::vector<std::string> kTiny = {"--data",          "strokes:16,train=32,val=32",
+                                        "--layers",        "1",
+                                        "--embedding",     "16",
+                                        "--mlp",           "16",
+                                        "--batch",         "16",
+                                        "--epochs",        "2",
+                                        "--warmup-epochs", "1"};
+
+std::vector<std::string> with_tiny(std::vector<std::string> words) {
+  words.insert(words.end(), kTiny.begin(), kTiny.end());
+  return words;
+}
+
+// The JSON block of a page, as a browser finds it: up to the first </script.
+nlohmann::json data_of(const std::string& page) {
+  const std::string mark = "<script type=\"application/json\" id=\"report-data\">";
+  const std::size_t begin = page.find(mark) + mark.size();
+  return nlohmann::json::parse(page.substr(begin, page.find("</script", begin) - begin));
+}
+
+std::vector<double> metric(const std::string& run, const char* key) {
+  std::istringstream lines(read_whole_file(run + "/metrics.jsonl"));
+  std::vector<double> values;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    if (json["kind"] == "epoch") values.push_back(json[key]);
+  }
+  return values;
+}
+
+TEST(Report, HoldsWhatTheRunsLeft) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path("table");
+  run_json(with_tiny({"experiment", "image-table", "--variants", "linear,grf,power-series", "--seeds", "0-1",
+                      "--out", out}));
+  const std::string page = read_whole_file(out + "/report.html");
+  const nlohmann::json report = data_of(page);
+  EXPECT_EQ(report["config"], read_whole_file(out + "/config.toml"));
+  EXPECT_EQ(report["classes"].size(), 3u);
+  ASSERT_EQ(report["variants"].size(), 3u);
+  const nlohmann::json results = nlohmann::json::parse(read_whole_file(out + "/results.json"));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(report["variants"][i]["accuracy_mean"], results["variants"][i]["accuracy_mean"]);
+    EXPECT_EQ(report["variants"][i]["predictions"].size(), report["examples"].size());
+  }
+  const nlohmann::json &linear = report["variants"][0], &series = report["variants"][1],
+                       &grf = report["variants"][2];
+  ASSERT_EQ(grf["variant"], "grf");
+
+  // Two numbers a and b have the mean (a + b) / 2 and the standard error |a - b| / 2.
+  const std::vector<double> a = metric(out + "/grf/seed-0", "loss"), b = metric(out + "/grf/seed-1", "loss");
+  const nlohmann::json& curve = grf["curves"]["loss"];
+  EXPECT_EQ(curve["epoch"], nlohmann::json({1, 2}));
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_NEAR(curve["mean"][epoch].get<double>(), (a[epoch] + b[epoch]) / 2, 1e-12);
+    EXPECT_NEAR(curve["se"][epoch].get<double>(), std::abs(a[epoch] - b[epoch]) / 2, 1e-12);
+  }
+
+  EXPECT_TRUE(linear["masks"].is_null());
+  EXPECT_TRUE(linear["modulation"].empty());
+  ASSERT_EQ(grf["modulation"].size(), 2u);
+  EXPECT_EQ(grf["modulation"][1]["layers"],
+            nlohmann::json::parse(read_whole_file(out + "/grf/seed-1/result.json"))["modulation"]);
+  const nlohmann::json& head = grf["masks"]["layers"][0]["heads"][0];
+  EXPECT_TRUE(head.contains("exact"));
+  EXPECT_GT(head["error"].get<double>(), 0);
+  EXPECT_EQ(grf["masks"]["walks"], 20);
+  EXPECT_FALSE(series["masks"]["layers"][0]["heads"][0].contains("exact"));  // it is the exact one
+
+  for (const auto& prediction : grf["predictions"]) {
+    ASSERT_EQ(prediction["top"].size(), 3u);
+    EXPECT_GE(prediction["top"][0][1].get<double>(), prediction["top"][1][1].get<double>());
+  }
+  EXPECT_THAT(report["examples"][0]["image"].get<std::string>(),
+              HasSubstr("data:image/png;base64,iVBORw0KGgo"));
+}
+
+TEST(Report, RefersToNothingOutside) {
+  const TemporaryDirectory folder;
+  run_json(with_tiny({"train", "vit", "--attention", "linear", "--out", folder.path("run")}));
+  const nlohmann::json said = run_json({"report", folder.path("run"), "--out", folder.path("page.html")});
+  EXPECT_EQ(said["report"], folder.path("page.html"));
+  const std::string page = read_whole_file(folder.path("page.html"));
+  EXPECT_EQ(said["bytes"], page.size());
+  for (const char* reference : {"src=\"http", "href=\"http", "url(http", "@import", "{{"})
+    EXPECT_THAT(page, Not(HasSubstr(reference)));
+  EXPECT_EQ(data_of(page)["variants"][0]["variant"], "linear");
+  EXPECT_TRUE(data_of(page)["variants"][0]["curves"]["accuracy"]["se"].is_null());  // one run
+}
+
+TEST(Report, NamesCannotEndTheData) {
+  const TemporaryDirectory folder;
+  run_json(with_tiny({"train", "vit", "--attention", "linear", "--out", folder.path("run")}));
+  const std::string path = folder.path("run/result.json");
+  nlohmann::ordered_json result = nlohmann::ordered_json::parse(read_whole_file(path));
+  const nlohmann::json names = {"</script><script>alert(1)</script>", "<!--<script>",
+                                "{{script}} \"quoted\" \\ ü"};
+  result["classes"] = names;
+  std::ofstream(path) << result.dump();
+  ASSERT_EQ(run_program({"report", folder.path("run"), "--quiet"}).status, 0);
+  const std::string page = read_whole_file(folder.path("run/report.html"));
+  EXPECT_THAT(page, Not(HasSubstr("alert(1)</script>")));
+  EXPECT_THAT(page, Not(HasSubstr("<!--<script>")));
+  EXPECT_EQ(data_of(page)["classes"], names);
+}
+
+TEST(Report, SaysWhatIsMissing) {
+  const TemporaryDirectory folder;
+  expect_rejected({"report", folder.path("nowhere")}, "is not a folder");
+  expect_rejected({"report", folder.path("")}, "holds no finished run");
+  fs::create_directories(folder.path("run"));
+  folder.write("run/result.json", "[1, 2");
+  expect_rejected({"report", folder.path("run")}, "is not a JSON object");
+}
+
+TEST(ReportEncoding, Base64) {
+  EXPECT_EQ(cli::encode_base64(""), "");
+  EXPECT_EQ(cli::encode_base64("f"), "Zg==");
+  EXPECT_EQ(cli::encode_base64("fo"), "Zm8=");
+  EXPECT_EQ(cli::encode_base64("foo"), "Zm9v");
+  EXPECT_EQ(cli::encode_base64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(cli::encode_base64(std::string("\xff\xfe\x00", 3)), "//4A");
+}
+
+}  // namespace
+}  // namespace topomask::testing

@@ -1,0 +1,84 @@
+// A step of training on a GPU against the CPU: loss and every gradient, for every variant of attention.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "gpu.h"
+#include "topomask/image_training.h"
+#include "train/autocast.h"
+
+namespace topomask {
+namespace {
+
+class TrainingOnGpu : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
+};
+INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnGpu, ::testing::ValuesIn(attention_variant_names()),
+                         [](const auto& variant) {
+                           std::string name = variant.param;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
+
+struct Step {
+  double loss = 0;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> gradients;  // on the CPU
+};
+
+Step first_step(const ImageData& data, const std::string& variant, Pooling pooling, c10::Device device,
+                bool bf16) {
+  ImageTaskOptions options;
+  options.model = fit_to_data(vit_preset("tiny"), data);
+  options.model.patch = data.patch_size;
+  options.model.attention = parse_attention_variant(variant);
+  options.model.pooling = pooling;
+  options.batch_size = 32;
+  options.device = device;
+  ImageClassification task(data, options);
+  // The head starts at zero, behind which nothing has a gradient.
+  for (const NamedParameter& parameter : task.parameters()) {
+    if (parameter.name != "head.weight") continue;
+    const at::Tensor values =
+        at::arange(parameter.tensor.numel(), at::kFloat).sin().view(parameter.tensor.sizes());
+    parameter.tensor.detach().copy_(values);
+  }
+  task.start_epoch(0, 0);
+  Task::Loss out;
+  {
+    const AutocastScope scope(bf16);
+    out = task.loss();
+  }
+  out.loss.backward();
+  Step step;
+  step.loss = out.loss.item<double>();
+  for (const NamedParameter& parameter : task.parameters()) {
+    step.names.push_back(parameter.name);
+    step.gradients.push_back(parameter.tensor.grad().to(at::kCPU, at::kDouble));
+  }
+  return step;
+}
+
+TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
+  const ImageData data = open_image_data("strokes:32,train=64,val=16");
+  for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
+    const Step cpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCPU), false);
+    for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(pooling_name(pooling) + (bf16 ? ", bfloat16" : ", float32"));
+      const Step gpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCUDA, 0), bf16);
+      EXPECT_NEAR(gpu.loss, cpu.loss, (bf16 ? 2e-2 : 1e-5) * cpu.loss);
+      double whole = 0;
+      for (const at::Tensor& gradient : cpu.gradients) whole += gradient.square().sum().item<double>();
+      for (std::size_t i = 0; i < cpu.gradients.size(); ++i) {
+        const double error = (gpu.gradients[i] - cpu.gradients[i]).norm().item<double>();
+        // Sums that nearly cancel (the bias of keys under softmax) are judged by the whole gradient.
+        const double scale = cpu.gradients[i].norm().item<double>() + 1e-3 * std::sqrt(whole);
+        EXPECT_LE(error, (bf16 ? 0.1 : 1e-3) * scale) << cpu.names[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace topomask
