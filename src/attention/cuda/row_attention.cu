@@ -120,7 +120,7 @@ std::int64_t element_bytes(Real dtype) {
 bool is_aligned(const Rows4& rows, std::int64_t element) {
   const auto whole = [&](std::int64_t step) { return step * element % 16 == 0; };
   return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && whole(rows.batch_step) &&
-         whole(rows.head_step) && whole(rows.node_step) && rows.node_step < (std::int64_t{1} << 31);
+         whole(rows.head_step) && whole(rows.node_step) && rows.node_step < (std::int64_t{1} << 29);
 }
 
 // Whether every row is a whole number of aligned 16-byte vectors, at most one for each lane of a warp.

@@ -92,9 +92,23 @@ __device__ inline void for_batches(int count, const Batch& batch) {
   if (halves % 2 == 1) batch(std::integral_constant<int, G::kHalf>{});
 }
 
-__device__ inline uint4 load_vector(const void* address) {
-  return __ldg(static_cast<const uint4*>(address));
-}
+// One lane's vector of every row of an operand. A row's address is a single multiply-add of 32-bit numbers.
+template <class T>
+struct Gathered {
+  const char* first;
+  unsigned step;  // bytes
+
+  __device__ Gathered(const Rows4& rows, std::int64_t batch, std::int64_t head, int column)
+      : first(reinterpret_cast<const char*>(head_rows<const T>(rows, batch, head) + column)),
+        step(static_cast<unsigned>(rows.node_step * sizeof(T))) {}
+  __device__ const char* at(std::int32_t row) const {
+    return first + static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) * step;
+  }
+  __device__ uint4 operator[](std::int32_t row) const {
+    return __ldg(reinterpret_cast<const uint4*>(at(row)));
+  }
+};
+
 // What is read or written once must not push gathered rows out of the caches.
 __device__ inline uint4 load_once(const void* address) {
   return __ldcs(static_cast<const uint4*>(address));
@@ -102,21 +116,6 @@ __device__ inline uint4 load_once(const void* address) {
 __device__ inline void store_once(void* address, uint4 vector) {
   __stcs(static_cast<uint4*>(address), vector);
 }
-
-// The two weights of a nonzero on their way from the row pass to the column pass. Beside bfloat16 gradients,
-// rounding them to bfloat16 as well costs no digit that is left.
-template <class T>
-struct WeightPair {
-  using Type = float2;
-  __device__ static float2 pack(float2 weights) { return weights; }
-  __device__ static float2 unpack(float2 weights) { return weights; }
-};
-template <>
-struct WeightPair<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-  __device__ static __nv_bfloat162 pack(float2 weights) { return __float22bfloat162_rn(weights); }
-  __device__ static float2 unpack(__nv_bfloat162 weights) { return __bfloat1622float2(weights); }
-};
 
 template <int N>
 __device__ inline float dot(const float (&a)[N], const float (&b)[N]) {
@@ -156,12 +155,11 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   // Lanes beyond a short row read its first vector: harmless, and cheaper than asking at every load.
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
-  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
-  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
-  const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + (in_values ? column : 0);
+  const Gathered<T> q_rows(pass.q, group.batch, group.head, in_features ? column : 0);
+  const Gathered<T> k_rows(pass.k, group.batch, group.head, in_features ? column : 0);
+  const Gathered<T> v_rows(pass.v, group.batch, group.head, in_values ? column : 0);
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   float* dots = pass.dot == nullptr ? nullptr : static_cast<float*>(pass.dot) + group.pair * pass.mask.nnz;
-  const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   // What the next row starts with is fetched while this one computes.
@@ -171,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   float mask;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    q_raw = load_once(q_rows + item.row * pass.q.node_step);
+    q_raw = load_once(q_rows.at(item.row));
     col = item.row;
     mask = 0;
     if (group.own < item.count)
@@ -199,9 +197,9 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       uint4 k_raw[kSize], v_raw[kSize];
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
-        const std::int64_t j = G::from_nonzero(own_col, u);
-        k_raw[u] = load_vector(k_rows + j * k_step);
-        v_raw[u] = load_vector(v_rows + j * v_step);
+        const std::int32_t j = G::from_nonzero(own_col, u);
+        k_raw[u] = k_rows[j];
+        v_raw[u] = v_rows[j];
       }
       next += kBatch;
       mask = 0;
@@ -268,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
 
 // The gradient of features through phi at `at`, written as T.
 template <class T, Mode kMode>
-__device__ inline void store_feature_gradient(const T* at, float (&sum)[Vector<T>::kWidth], T* out) {
+__device__ inline void store_feature_gradient(const void* at, float (&sum)[Vector<T>::kWidth], T* out) {
   if constexpr (kMode == Mode::relu) {
     float x[Vector<T>::kWidth];
     Vector<T>::unpack(load_once(at), x);
@@ -291,19 +289,17 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
   const int f_column = in_features ? column : 0, v_column = in_values ? column : 0;
-  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + f_column;
-  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + f_column;
-  const T* v_rows = head_rows<const T>(pass.v, group.batch, group.head) + v_column;
-  const T* out_rows = head_rows<const T>(pass.out, group.batch, group.head) + v_column;
-  const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + v_column;
+  const Gathered<T> q_rows(pass.q, group.batch, group.head, f_column);
+  const Gathered<T> k_rows(pass.k, group.batch, group.head, f_column);
+  const Gathered<T> v_rows(pass.v, group.batch, group.head, v_column);
+  const Gathered<T> out_rows(pass.out, group.batch, group.head, v_column);
+  const Gathered<T> grad_rows(pass.grad_out, group.batch, group.head, v_column);
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   const std::int64_t pair_entries = group.pair * pass.mask.nnz;
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
   float* grad_value =
       pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
-  using Weights = WeightPair<T>;
-  auto* weights = static_cast<typename Weights::Type*>(pass.weights) + pair_entries;
-  const int k_step = static_cast<int>(pass.k.node_step), v_step = static_cast<int>(pass.v.node_step);
+  float2* weights = static_cast<float2*>(pass.weights) + pair_entries;
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   Item item;
@@ -312,8 +308,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   float inverse, row_max;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    g_raw = load_once(grad_rows + item.row * pass.grad_out.node_step);
-    out_raw = load_once(out_rows + item.row * pass.out.node_step);
+    g_raw = load_once(grad_rows.at(item.row));
+    out_raw = load_once(out_rows.at(item.row));
     const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
     inverse = static_cast<const float*>(pass.inverse)[at];
     if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
@@ -342,9 +338,9 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       uint4 k_raw[kSize], v_raw[kSize];
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
-        const std::int64_t j = G::from_nonzero(own_col, u);
-        v_raw[u] = load_vector(v_rows + j * v_step);
-        k_raw[u] = load_vector(k_rows + j * k_step);
+        const std::int32_t j = G::from_nonzero(own_col, u);
+        v_raw[u] = v_rows[j];
+        k_raw[u] = k_rows[j];
       }
       float mask = 0, score = 0;
       if (valid) mask = __ldcs(value + entry), score = __ldcs(dots + entry);
@@ -364,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       if (!valid) key_weight = 0;
       if (valid && group.speaks) {
         if (grad_value != nullptr) __stcs(grad_value + entry, grad_score * score);
-        weights[entry] = Weights::pack({key_weight, mask * score * own_inverse});
+        weights[entry] = {key_weight, mask * score * own_inverse};
       }
       weight_sum += key_weight;
 #pragma unroll
@@ -388,7 +384,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
     } else {
       store_feature_gradient<T, kMode>(
-          q_rows + now.row * pass.q.node_step, sum,
+          q_rows.at(now.row), sum,
           head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
     }
   }
@@ -407,12 +403,10 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   items.look_up(pass.columns, spread, group.first_item);
   const int column = group.lane * kWidth;
   const bool in_features = column < shape.features, in_values = column < shape.value_columns;
-  const T* q_rows = head_rows<const T>(pass.q, group.batch, group.head) + (in_features ? column : 0);
-  const T* k_rows = head_rows<const T>(pass.k, group.batch, group.head) + (in_features ? column : 0);
-  const T* grad_rows = head_rows<const T>(pass.grad_out, group.batch, group.head) + (in_values ? column : 0);
-  using Weights = WeightPair<T>;
-  const auto* weights = static_cast<const typename Weights::Type*>(pass.weights) + group.pair * pass.mask.nnz;
-  const int q_step = static_cast<int>(pass.q.node_step), g_step = static_cast<int>(pass.grad_out.node_step);
+  const Gathered<T> q_rows(pass.q, group.batch, group.head, in_features ? column : 0);
+  const Gathered<T> k_rows(pass.k, group.batch, group.head, in_features ? column : 0);
+  const Gathered<T> grad_rows(pass.grad_out, group.batch, group.head, in_values ? column : 0);
+  const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
   const float epsilon = static_cast<float>(shape.epsilon);
 
   Item item;
@@ -422,7 +416,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     weight = {0, 0};
     if (next >= item.count) return;
     row = pass.columns.col[item.first + next];
-    weight = Weights::unpack(weights[pass.columns.entry[item.first + next]]);
+    weight = weights[pass.columns.entry[item.first + next]];
   };
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
@@ -442,9 +436,9 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       uint4 q_raw[kSize], g_raw[kSize];
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
-        const std::int64_t i = G::from_nonzero(own_row, u);
-        q_raw[u] = load_vector(q_rows + i * q_step);
-        g_raw[u] = load_vector(grad_rows + i * g_step);
+        const std::int32_t i = G::from_nonzero(own_row, u);
+        q_raw[u] = q_rows[i];
+        g_raw[u] = grad_rows[i];
       }
       next += kBatch;
       fetch(next);
@@ -476,7 +470,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     }
     if (in_features) {
       store_feature_gradient<T, kMode>(
-          k_rows + now.row * pass.k.node_step, key_sum,
+          k_rows.at(now.row), key_sum,
           head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
     }
     if (in_values) {
