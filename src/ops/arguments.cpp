@@ -6,10 +6,15 @@ namespace topomask::ops {
 
 namespace {
 
+// The one place that knows where the library computes.
+bool is_supported(const at::Device& device) {
+  return device.is_cpu();
+}
+
 at::Tensor index_argument(const char* op, const char* pattern, const char* argument, const at::Tensor& tensor,
                           at::ScalarType dtype, std::int64_t size) {
   check(tensor.dim() == 1 && tensor.scalar_type() == dtype && (size < 0 || tensor.size(0) == size) &&
-            tensor.is_cpu(),
+            is_supported(tensor.device()),
         "{}: {} of {} must be {} [{}] on cpu, got {}", op, argument, pattern, c10::toString(dtype),
         size < 0 ? std::string("any") : std::to_string(size), describe(tensor));
   return tensor.contiguous();
@@ -44,21 +49,25 @@ PatternArgument::PatternArgument(const char* op, const char* argument, at::Tenso
   made->transposed_ptr = index_argument(op, argument, "transposed_ptr", tensors[2], at::kLong, n + 1);
   made->transposed_row = index_argument(op, argument, "transposed_row", tensors[3], at::kInt, nnz);
   made->transposed_entry = index_argument(op, argument, "transposed_entry", tensors[4], at::kLong, nnz);
-  check(made->row_ptr.const_data_ptr<std::int64_t>()[n] == nnz &&
-            made->transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz,
+  check(!made->row_ptr.is_cpu() || (made->row_ptr.const_data_ptr<std::int64_t>()[n] == nnz &&
+                                    made->transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz),
         "{}: row_ptr and transposed_ptr of {} must end with its {} entries", op, argument, nnz);
   pattern = std::move(made);
 }
 
-at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
-                         at::IntArrayRef shape) {
-  bool fits = tensor.dim() == static_cast<std::int64_t>(shape.size()) && tensor.is_cpu() &&
+void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape) {
+  bool fits = tensor.dim() == static_cast<std::int64_t>(shape.size()) && is_supported(tensor.device()) &&
               (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
   for (std::size_t axis = 0; fits && axis < shape.size(); ++axis) {
     fits = shape[axis] < 0 || tensor.size(static_cast<std::int64_t>(axis)) == shape[axis];
   }
   check(fits, "{}: {} must be float32 or float64 [{}] on cpu (-1: any size), got {}", op, argument,
         fmt::join(shape, ", "), describe(tensor));
+}
+
+at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
+                         at::IntArrayRef shape) {
+  check_real(op, argument, tensor, shape);
   return tensor.contiguous();
 }
 

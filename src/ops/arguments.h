@@ -38,7 +38,9 @@ struct PatternArgument {
   std::shared_ptr<const SparsePattern> pattern;
 };
 
-// float32 or float64 of that shape, contiguous, where the library computes. -1: any size.
+// float32 or float64 of that shape, where the library computes. -1: any size.
+void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape);
+// The same, contiguous.
 at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
                          at::IntArrayRef shape);
 

@@ -42,19 +42,27 @@ struct ScoreOptions {
   }
 };
 
-void check_operands(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::int64_t num_nodes) {
-  real_argument(op, "q", q, {-1, -1, num_nodes, -1});
-  real_argument(op, "k", k, q.sizes());
-  real_argument(op, "v", v, {q.size(0), q.size(1), num_nodes, -1});
+void check_dtype(const char* op, const char* argument, const at::Tensor& x, const at::Tensor& q) {
+  check(x.scalar_type() == q.scalar_type(), "{}: q and {} must have one dtype, got {} and {}", op, argument,
+        c10::toString(q.scalar_type()), c10::toString(x.scalar_type()));
 }
 
-// One row of values for all heads, or one a head, in the dtype of q.
-void check_values(const char* op, const char* argument, const at::Tensor& values, const at::Tensor& q) {
+void check_operands(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    std::int64_t num_nodes) {
+  check_real(op, "q", q, {-1, -1, num_nodes, -1});
+  check_real(op, "k", k, q.sizes());
+  check_real(op, "v", v, {q.size(0), q.size(1), q.size(2), -1});
+  check_dtype(op, "k", k, q);
+  check_dtype(op, "v", v, q);
+}
+
+// One row of values for all heads, or one a head.
+void check_values(const char* op, const char* argument, const at::Tensor& values, at::IntArrayRef shape,
+                  const at::Tensor& q) {
+  check_real(op, argument, values, shape);
   check(values.size(0) == 1 || values.size(0) == q.size(1), "{}: {} has {} heads, q has {}", op, argument,
         values.size(0), q.size(1));
-  check(values.scalar_type() == q.scalar_type(), "{}: q, k, v and {} must have one dtype, got {} and {}", op,
-        argument, c10::toString(q.scalar_type()), c10::toString(values.scalar_type()));
+  check_dtype(op, argument, values, q);
 }
 
 // M = left right^T, both sparse.
@@ -90,8 +98,7 @@ TensorFunction run_mask(at::TensorList pattern_tensors, std::string_view scores,
   return [kept = pattern_tensors.vec(), options](const Tensors& x) {
     const PatternArgument pattern("mask_attention", "pattern", kept);
     check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes());
-    real_argument("mask_attention", "values", x[3], {-1, pattern.nnz()});
-    check_values("mask_attention", "values", x[3], x[0]);
+    check_values("mask_attention", "values", x[3], {-1, pattern.nnz()}, x[0]);
     return run_mask_engine(options.inputs(x[0], x[1], x[2]), SparseMask(pattern.pattern, x[3]));
   };
 }
@@ -122,10 +129,8 @@ TensorFunction run_feature(at::TensorList left_tensors, at::TensorList right_ten
     check(left.num_nodes() == right.num_nodes(), "feature_attention: left has {} rows, right has {}",
           left.num_nodes(), right.num_nodes());
     check_operands("feature_attention", x[0], x[1], x[2], left.num_nodes());
-    real_argument("feature_attention", "left_values", x[3], {-1, left.nnz()});
-    real_argument("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()});
-    check_values("feature_attention", "left_values", x[3], x[0]);
-    check_values("feature_attention", "right_values", x[4], x[0]);
+    check_values("feature_attention", "left_values", x[3], {-1, left.nnz()}, x[0]);
+    check_values("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()}, x[0]);
     const auto mask = std::make_shared<const FactoredMask>(SparseEntries{left.pattern, x[3]},
                                                            SparseEntries{right.pattern, x[4]});
     return run_feature_engine(options.inputs(x[0], x[1], x[2]), mask).contiguous();
@@ -156,8 +161,7 @@ TensorFunction run_dense(std::string_view scores, double guard, std::int64_t max
   return [options](const Tensors& x) {
     check_operands("dense_attention", x[0], x[1], x[2], -1);
     const std::int64_t n = x[0].size(2);
-    real_argument("dense_attention", "matrix", x[3], {-1, n, n});
-    check_values("dense_attention", "matrix", x[3], x[0]);
+    check_values("dense_attention", "matrix", x[3], {-1, n, n}, x[0]);
     return run_dense_engine(options.inputs(x[0], x[1], x[2]), DenseMask(x[3].contiguous()));
   };
 }

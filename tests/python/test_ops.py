@@ -186,5 +186,15 @@ def test_errors_are_the_sentences_of_the_library() -> None:
         ops.sparse_matmul(torch.ones(1, query[1].shape[0]), torch.ones(1, 5, 2), query, False)
     with pytest.raises(ValueError, match="one dtype"):
         ops.sparse_matmul(torch.ones(1, query[1].shape[0]), real(1, 6, 2), query, False)
+    q, m, product = real(1, 1, 6, 3), real(1, 4), patterns()[2]
+    values = real(1, product[1].shape[0])
+    with pytest.raises(ValueError, match="q and k must have one dtype, got Double and Float"):
+        ops.mask_attention(q, q.float(), q, values, product, "relu", 0.0, 0.0)
+    with pytest.raises(ValueError, match="q and values must have one dtype"):
+        ops.mask_attention(q, q, q, values.float(), product, "relu", 0.0, 0.0)
+    with pytest.raises(ValueError, match="values must be float32 or float64"):
+        ops.mask_attention(q, q, q, m, product, "relu", 0.0, 0.0)
+    with pytest.raises(ValueError, match="scores: unknown value 'rlu', did you mean 'relu'?"):
+        ops.mask_attention(q, q, q, values, product, "rlu", 0.0, 0.0)
     with pytest.raises(ValueError, match="columns"):
         ops.transpose_pattern(torch.tensor([0, 2, 2]), torch.tensor([1, 0], dtype=torch.int32))
