@@ -76,7 +76,8 @@ TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Te
   const at::Tensor sorted = at::empty_like(columns);
   TransposedEntries result;
   result.entry = at::empty_like(columns);
-  const int bits = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(num_columns - 1, 1)));
+  const int bits = static_cast<int>(
+      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(num_columns - 1, 1))));
   using Sort = SortPairs<std::uint32_t>;
   const std::size_t bytes = Sort::workspace_bytes(entries, bits);
   const at::Tensor workspace = bytes_on(col, bytes);

@@ -27,6 +27,10 @@ namespace {
 constexpr std::int64_t kMaxStagedDeposits = 96
                                             << 20;  // of 14 bytes: more rows than that are sampled in turns
 
+int bits_for(std::int64_t largest) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(largest)));
+}
+
 struct PlanOnDevice {
   DeviceWalkPlan plan;
   at::Tensor tables;  // keeps the long tables alive
@@ -169,29 +173,31 @@ struct SampledRows {
 
 // What the host must know before it can allocate: the sizes and the counters.
 struct Totals {
-  std::int64_t nnz, deposits;
+  OffsetPair sizes;
   FeatureStatus status;
 };
 
-Totals read_totals(const at::Tensor& row_ptr, const at::Tensor& row_deposit, const at::Tensor& status) {
-  const at::Tensor host =
-      at::cat({row_ptr.slice(0, row_ptr.size(0) - 1), row_deposit.slice(0, row_deposit.size(0) - 1), status})
-          .cpu();
-  Totals totals{};
-  const auto* word = host.const_data_ptr<std::int64_t>();
-  totals.nnz = word[0];
-  totals.deposits = word[1];
-  std::memcpy(&totals.status, word + 2, sizeof(FeatureStatus));
-  return totals;
-}
-
-void scan_counts(const at::Tensor& counts, const at::Tensor& offsets, cudaStream_t stream) {
-  const std::int64_t n = counts.size(0);
-  const std::size_t bytes = ScanCounts::workspace_bytes(n);
+// Offsets of all rows to `offset` [rows+1, 2], and the totals to the host, in one wait.
+Totals scan_and_read(const at::Tensor& counts, const at::Tensor& offset, const at::Tensor& status,
+                     cudaStream_t stream) {
+  const std::int64_t rows = counts.size(1);
+  const std::size_t bytes = ScanCountPairs::workspace_bytes(rows);
   const at::Tensor workspace = bytes_on(counts, bytes);
-  check_cuda(ScanCounts::run(counts.const_data_ptr<std::int32_t>(), n, offsets.data_ptr<std::int64_t>(),
-                             workspace.data_ptr(), bytes, stream),
-             "row offsets");
+  const auto* count = counts.const_data_ptr<std::int32_t>();
+  auto* pairs = reinterpret_cast<OffsetPair*>(offset.data_ptr<std::int64_t>());
+  check_cuda(ScanCountPairs::run(count, count + rows, rows, pairs, workspace.data_ptr(), bytes, stream),
+             "walk features");
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(sizeof(Totals))},
+                                    at::TensorOptions(at::kByte).pinned_memory(true));
+  auto* totals = reinterpret_cast<Totals*>(host.data_ptr());
+  check_cuda(
+      cudaMemcpyAsync(&totals->sizes, pairs + rows, sizeof(OffsetPair), cudaMemcpyDeviceToHost, stream),
+      "walk features");
+  check_cuda(cudaMemcpyAsync(&totals->status, status.data_ptr(), sizeof(FeatureStatus),
+                             cudaMemcpyDeviceToHost, stream),
+             "walk features");
+  check_cuda(cudaStreamSynchronize(stream), "walk features");
+  return *totals;
 }
 
 SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, const WalkPlan& host_plan,
@@ -202,7 +208,7 @@ SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, co
                    stage_at = at::empty({num_rows}, on.dtype(at::kLong)),
                    overflow = at::empty({num_rows}, on.dtype(at::kInt)),
                    status = at::zeros({sizeof(FeatureStatus) / sizeof(std::int64_t)}, on.dtype(at::kLong)),
-                   row_deposit = at::empty({num_rows + 1}, on.dtype(at::kLong));
+                   offset = at::empty({num_rows + 1, 2}, on.dtype(at::kLong));
   SampledRows rows;
   rows.row_ptr = at::empty({num_rows + 1}, on.dtype(at::kLong));
 
@@ -212,7 +218,7 @@ SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, co
   a.first_row = static_cast<std::int32_t>(first_row);
   a.num_rows = static_cast<std::int32_t>(num_rows);
   a.out_degree = out_degree;
-  a.walk_bits = std::bit_width(static_cast<std::uint64_t>(host_plan.num_walks - 1));
+  a.walk_bits = bits_for(host_plan.num_walks - 1);
   a.entries = counts.data_ptr<std::int32_t>();
   a.deposits = a.entries + num_rows;
   a.stage_at = stage_at.data_ptr<std::int64_t>();
@@ -223,12 +229,7 @@ SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, co
   stage.enter(a);
   choose_team(a, most_visits, graph.row_ptr, scratch);
   check_cuda(sample_feature_rows(a, stream), "walk features");
-  const auto sizes = [&] {
-    scan_counts(counts.select(0, 0), rows.row_ptr, stream);
-    scan_counts(counts.select(0, 1), row_deposit, stream);
-    return read_totals(rows.row_ptr, row_deposit, status);
-  };
-  Totals totals = sizes();
+  Totals totals = scan_and_read(counts, offset, status, stream);
   rows.regular = totals.status.irregular == 0;
   if (!rows.regular) return rows;
 
@@ -245,20 +246,20 @@ SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, co
     second.enter(a);
     choose_team(a, static_cast<std::int64_t>(first.overflow_most), graph.row_ptr, second_scratch);
     check_cuda(sample_feature_rows(a, stream), "walk features");
-    totals = sizes();
+    totals = scan_and_read(counts, offset, status, stream);
   }
 
-  rows.col = at::empty({totals.nnz}, on.dtype(at::kInt));
-  rows.deposit_ptr = at::empty({totals.nnz + 1}, on.dtype(at::kLong));
-  rows.hop = at::empty({totals.deposits}, on.dtype(at::kShort));
-  rows.load = at::empty({totals.deposits}, on.dtype(at::kFloat));
+  rows.col = at::empty({totals.sizes.first}, on.dtype(at::kInt));
+  rows.deposit_ptr = at::empty({totals.sizes.first + 1}, on.dtype(at::kLong));
+  rows.hop = at::empty({totals.sizes.second}, on.dtype(at::kShort));
+  rows.load = at::empty({totals.sizes.second}, on.dtype(at::kFloat));
   CompactArguments c;
   c.num_rows = static_cast<std::int32_t>(num_rows);
   stage.enter(c, 0);
   second.enter(c, 1);
   c.stage_at = stage_at.const_data_ptr<std::int64_t>();
-  c.row_ptr = rows.row_ptr.const_data_ptr<std::int64_t>();
-  c.row_deposit = row_deposit.const_data_ptr<std::int64_t>();
+  c.offset = reinterpret_cast<const OffsetPair*>(offset.const_data_ptr<std::int64_t>());
+  c.row_ptr = rows.row_ptr.data_ptr<std::int64_t>();
   c.col = rows.col.data_ptr<std::int32_t>();
   c.deposit_ptr = rows.deposit_ptr.data_ptr<std::int64_t>();
   c.hop = rows.hop.data_ptr<std::int16_t>();
@@ -346,8 +347,7 @@ at::Tensor sample_walks_cuda(const Graph& graph, const WalkPlan& plan, int max_h
 }
 
 WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan, int max_hops) {
-  const int sequence_bits = std::bit_width(static_cast<std::uint64_t>(plan.num_walks - 1)) +
-                            std::bit_width(static_cast<unsigned>(max_hops));
+  const int sequence_bits = bits_for(plan.num_walks - 1) + bits_for(max_hops);
   check(sequence_bits <= 32,
         "walks: {} walks of {} hops are more than a GPU can number; sample them on the CPU", plan.num_walks,
         max_hops);

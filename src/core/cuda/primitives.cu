@@ -42,7 +42,41 @@ auto padded_counts(const std::int32_t* count, std::int64_t n) {
   return thrust::make_transform_iterator(thrust::counting_iterator<std::int64_t>(0), PaddedCount{count, n});
 }
 
+struct PaddedCountPair {
+  const std::int32_t *first, *second;
+  std::int64_t n;
+
+  __host__ __device__ OffsetPair operator()(std::int64_t i) const {
+    if (i >= n) return {0, 0};
+    return {first[i], second[i]};
+  }
+};
+
+struct AddPairs {
+  __host__ __device__ OffsetPair operator()(const OffsetPair& a, const OffsetPair& b) const {
+    return {a.first + b.first, a.second + b.second};
+  }
+};
+
+auto padded_pairs(const std::int32_t* first, const std::int32_t* second, std::int64_t n) {
+  return thrust::make_transform_iterator(thrust::counting_iterator<std::int64_t>(0),
+                                         PaddedCountPair{first, second, n});
+}
+
 }  // namespace
+
+std::size_t ScanCountPairs::workspace_bytes(std::int64_t n) {
+  std::size_t bytes = 0;
+  cub::DeviceScan::ExclusiveScan(nullptr, bytes, padded_pairs(nullptr, nullptr, n),
+                                 static_cast<OffsetPair*>(nullptr), AddPairs{}, OffsetPair{0, 0}, n + 1);
+  return bytes;
+}
+
+cudaError_t ScanCountPairs::run(const std::int32_t* first, const std::int32_t* second, std::int64_t n,
+                                OffsetPair* offset, void* workspace, std::size_t bytes, cudaStream_t stream) {
+  return cub::DeviceScan::ExclusiveScan(workspace, bytes, padded_pairs(first, second, n), offset, AddPairs{},
+                                        OffsetPair{0, 0}, n + 1, stream);
+}
 
 std::size_t ScanCounts::workspace_bytes(std::int64_t n) {
   std::size_t bytes = 0;

@@ -27,4 +27,14 @@ struct ScanCounts {
                          std::size_t bytes, cudaStream_t stream);
 };
 
+// The same for two rows of counts at once: offset[i] = {sum of the first, sum of the second}, n + 1 pairs.
+struct OffsetPair {
+  std::int64_t first, second;
+};
+struct ScanCountPairs {
+  static std::size_t workspace_bytes(std::int64_t n);
+  static cudaError_t run(const std::int32_t* first, const std::int32_t* second, std::int64_t n,
+                         OffsetPair* offset, void* workspace, std::size_t bytes, cudaStream_t stream);
+};
+
 }  // namespace topomask

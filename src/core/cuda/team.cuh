@@ -67,15 +67,17 @@ __host__ __device__ constexpr int next_power_of_two(int x) {
 }
 
 // Sorts up to 64 keys, two a lane: everyone counts the keys before its own. Fewer steps than exchanging them.
-template <class Key, class Value>
+template <bool kDistinct, class Key, class Value>
 __device__ void rank_sort(const WarpTeam& team, Key* keys, Value* values, int count) {
   const int a = team.rank(), b = a + kWarpSize;
   const Key key_a = a < count ? keys[a] : Key{0}, key_b = b < count ? keys[b] : Key{0};
   int rank_a = 0, rank_b = 0;
+  const bool two_a_lane = count > kWarpSize;
+#pragma unroll 4
   for (int i = 0; i < count; ++i) {
     const Key key = keys[i];
-    rank_a += key < key_a || (key == key_a && i < a);
-    rank_b += key < key_b || (key == key_b && i < b);
+    rank_a += key < key_a || (!kDistinct && key == key_a && i < a);
+    if (two_a_lane) rank_b += key < key_b || (!kDistinct && key == key_b && i < b);
   }
   Value value_a{}, value_b{};
   if (values != nullptr) {
@@ -92,14 +94,14 @@ __device__ void rank_sort(const WarpTeam& team, Key* keys, Value* values, int co
   team.sync();
 }
 
-// Sorts keys[0, count) ascending, together with their values where there are any. There must be room for
-// next_power_of_two(count) keys, and the caller must have synchronised the team; so has this function at its
-// end.
-template <class Team, class Key, class Value>
+// Sorts keys[0, count) ascending, together with their values where there are any; kDistinct: no two are
+// equal. There must be room for next_power_of_two(count) keys, and the caller must have synchronised the
+// team; so has this function at its end.
+template <bool kDistinct = false, class Team, class Key, class Value>
 __device__ void team_sort(const Team& team, Key* keys, Value* values, int count) {
   if constexpr (Team::kIsWarp) {
     if (count <= 2 * kWarpSize) {
-      rank_sort(team, keys, values, count);
+      rank_sort<kDistinct>(team, keys, values, count);
       return;
     }
   }

@@ -229,17 +229,30 @@ struct Search {
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLeaf; }
 
-  // Which of up to 32 boxes of a level the queries, all within (low, high), may need.
-  __device__ unsigned near_boxes(int level, std::int64_t first, const float4& low, const float4& high) const {
-    float reach = nearest[0].reach;
-#pragma unroll
-    for (int q = 1; q < kQueries; ++q) reach = fmaxf(reach, nearest[q].reach);
+  // Which of up to 32 boxes of a level any query may need, one box a lane.
+  __device__ unsigned near_boxes(int level, std::int64_t first) const {
     const std::int64_t box = first + lane();
     bool is_near = false;
     if (box < levels.count[level]) {
-      is_near = !(squared_gap(low, high, levels.box[level][2 * box], levels.box[level][2 * box + 1]) > reach);
+      const float4 low = levels.box[level][2 * box], high = levels.box[level][2 * box + 1];
+#pragma unroll
+      for (int q = 0; q < kQueries; ++q) {
+        const float4 here = query[q];
+        is_near = is_near || !(squared_gap(here, here, low, high) > nearest[q].reach);
+      }
     }
     return __ballot_sync(~0u, is_near);
+  }
+
+  // Which queries may need the leaf, one query a lane.
+  __device__ unsigned queries_near(std::int64_t leaf) const {
+    const int q = lane() % kQueries;
+    float reach = nearest[0].reach;
+#pragma unroll
+    for (int r = 1; r < kQueries; ++r) reach = q == r ? nearest[r].reach : reach;
+    const float4 here = query[q];
+    return __ballot_sync(
+        ~0u, !(squared_gap(here, here, levels.box[0][2 * leaf], levels.box[0][2 * leaf + 1]) > reach));
   }
 
   // A first bound on the reach: the k-th smallest distance within the leaf, for small k. Equal ones count
@@ -256,9 +269,12 @@ struct Search {
   __device__ void visit_leaf(std::int64_t leaf, bool is_own) {
     constexpr int kMostSelected = 8;
     const float infinity = __int_as_float(0x7F800000);
+    const unsigned wanted = queries_near(leaf);
+    if (wanted == 0) return;
     const float4 p = point[leaf * kLeaf + lane()];
 #pragma unroll
     for (int q = 0; q < kQueries; ++q) {
+      if ((wanted >> q & 1) == 0) continue;
       Nearest<kSlots>& found = nearest[q];
       const float4 here = query[q];
       const float x = here.x - p.x, y = here.y - p.y, z = here.z - p.z;
@@ -283,7 +299,7 @@ struct Search {
     }
   }
 
-  __device__ void run(std::int64_t own, const float4& low, const float4& high) {
+  __device__ void run(std::int64_t own) {
     // Leaves that are near along the curve come first, so that most others are too far when their turn comes.
     const std::int64_t around = 1 + k / 16;
     const std::int64_t first = own - around > 0 ? own - around : 0;
@@ -302,7 +318,7 @@ struct Search {
         if (!descending) {
           descending = true;
           base[level] = 0;
-          open[level] = near_boxes(level, 0, low, high);
+          open[level] = near_boxes(level, 0);
         }
         while (open[level] == 0 && level < levels.top) ++level;
         if (open[level] == 0) return;
@@ -311,7 +327,7 @@ struct Search {
         if (level > 0) {
           --level;
           base[level] = box * kLeaf;
-          open[level] = near_boxes(level, base[level], low, high);
+          open[level] = near_boxes(level, base[level]);
           continue;
         }
         if (box >= first && box <= last) continue;
@@ -371,20 +387,12 @@ __global__ void __launch_bounds__(kSearchThreads)
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kQueries;
   if (first >= a.count) return;  // whole warps
-  const float infinity = __int_as_float(0x7F800000);
-  float4 low = {infinity, infinity, infinity, 0}, high = {-infinity, -infinity, -infinity, 0};
-  if (lane < kQueries) {
-    const float4 here = point[first + lane];
-    queries[warp][lane] = here;
-    low = {fminf(here.x, infinity), fminf(here.y, infinity), fminf(here.z, infinity), 0};
-    high = {fmaxf(here.x, -infinity), fmaxf(here.y, -infinity), fmaxf(here.z, -infinity), 0};
-  }
-  warp_box(low, high);
+  if (lane < kQueries) queries[warp][lane] = point[first + lane];
   __syncwarp();
   Search<kSlots> search{point, levels, queries[warp], a.k, {}};
 #pragma unroll
   for (int q = 0; q < kQueries; ++q) search.nearest[q].clear(isfinite(queries[warp][q].x));
-  search.run(first / kLeaf, low, high);
+  search.run(first / kLeaf);
   search.write(a);
 }
 

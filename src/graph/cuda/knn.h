@@ -1,9 +1,10 @@
 // Exact nearest neighbours of points in up to three dimensions on a GPU. Framework-free.
 //
 // Points are sorted along a Z-order curve and boxed: 32 points a leaf, 32 boxes a box of the next level. A
-// warp takes the 32 queries of one leaf and walks down from the top, one box a lane; whatever lies farther
-// from the leaf than the farthest neighbour any of its queries still wants is left out. Distances are
-// compared in double and ties go to the smaller index, as on the CPU; floats only filter.
+// warp takes eight queries that follow each other on the curve and walks down from the top, one box a lane,
+// then one candidate a lane; whatever lies farther from a query than the farthest neighbour it still wants is
+// left out. Distances are compared in double and ties go to the smaller index, as on the CPU; floats only
+// filter.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -123,7 +123,7 @@ __device__ RowSize make_row(const Team& team, const FeatureRowsArguments& a, std
   team.sync();
   const int visits = *arrays.count;
   if (visits > a.capacity) return {visits, 0, 0};
-  team_sort(team, arrays.key, arrays.load, visits);
+  team_sort<true>(team, arrays.key, arrays.load, visits);
   return for_each_visit(team, arrays.key, visits, a.walk_bits, [](int, int, int, bool, bool) {});
 }
 
@@ -207,14 +207,15 @@ __global__ void __launch_bounds__(kMaxWarpsPerBlock* kWarpSize)
   }
 }
 
-template <Mode mode>
+// Whether a block's arrays are in shared memory is known to the compiler: it makes different code of the two.
+template <Mode mode, bool kInShared>
 __global__ void __launch_bounds__(kBlockTeamThreads)
     feature_rows_by_block(const __grid_constant__ FeatureRowsArguments a) {
   extern __shared__ __align__(16) char shared[];
   __shared__ int counters[2], partial[kWarpSize];
   __shared__ long long place;
   const BlockTeam team{partial};
-  char* memory = a.scratch != nullptr ? a.scratch + blockIdx.x * a.team_bytes : shared;
+  char* memory = kInShared ? shared : a.scratch + blockIdx.x * a.team_bytes;
   const TeamArrays arrays = team_arrays(memory, a.capacity, a.plan, counters);
   for (std::int32_t index = static_cast<std::int32_t>(blockIdx.x); index < a.num_rows;
        index += static_cast<std::int32_t>(gridDim.x)) {
@@ -243,9 +244,13 @@ cudaError_t allow_shared_bytes(Kernel* kernel, std::size_t bytes) {
 template <Mode mode>
 cudaError_t launch_feature_rows(const FeatureRowsArguments& a, cudaStream_t stream) {
   if (a.team_is_block) {
-    const std::size_t bytes = a.scratch != nullptr ? 0 : a.team_bytes;
-    if (const cudaError_t status = allow_shared_bytes(feature_rows_by_block<mode>, bytes)) return status;
-    feature_rows_by_block<mode><<<a.num_blocks, kBlockTeamThreads, bytes, stream>>>(a);
+    if (a.scratch != nullptr) {
+      feature_rows_by_block<mode, false><<<a.num_blocks, kBlockTeamThreads, 0, stream>>>(a);
+      return cudaGetLastError();
+    }
+    const auto kernel = feature_rows_by_block<mode, true>;
+    if (const cudaError_t status = allow_shared_bytes(kernel, a.team_bytes)) return status;
+    kernel<<<a.num_blocks, kBlockTeamThreads, a.team_bytes, stream>>>(a);
   } else {
     const int warps =
         static_cast<int>(std::clamp<std::size_t>(2 * kMaxWarpTeamBytes / a.team_bytes, 1, kMaxWarpsPerBlock));
@@ -265,8 +270,9 @@ __global__ void compact_rows(const __grid_constant__ CompactArguments a) {
       (static_cast<std::int64_t>(blockIdx.x) * kCompactThreads + threadIdx.x) / kCompactLanes;
   const int lane = static_cast<int>(threadIdx.x) % kCompactLanes;
   if (row >= a.num_rows) return;
-  const std::int64_t first_entry = a.row_ptr[row], entries = a.row_ptr[row + 1] - first_entry;
-  const std::int64_t first_deposit = a.row_deposit[row], deposits = a.row_deposit[row + 1] - first_deposit;
+  const OffsetPair begin = a.offset[row], end = a.offset[row + 1];
+  const std::int64_t first_entry = begin.first, entries = end.first - begin.first;
+  const std::int64_t first_deposit = begin.second, deposits = end.second - begin.second;
   const std::int64_t marked = a.stage_at[row];
   const int stage = marked >= kSecondStage ? 1 : 0;
   const std::int64_t at = marked - (stage != 0 ? kSecondStage : 0);
@@ -278,7 +284,12 @@ __global__ void compact_rows(const __grid_constant__ CompactArguments a) {
     a.hop[first_deposit + d] = a.stage_hop[stage][at + d];
     a.load[first_deposit + d] = a.stage_load[stage][at + d];
   }
-  if (row == a.num_rows - 1 && lane == 0) a.deposit_ptr[a.row_ptr[row + 1]] = a.row_deposit[row + 1];
+  if (lane != 0) return;
+  a.row_ptr[row] = first_entry;
+  if (row == a.num_rows - 1) {
+    a.row_ptr[row + 1] = end.first;
+    a.deposit_ptr[end.first] = end.second;
+  }
 }
 
 __global__ void weighted_steps(DeviceGraph graph, bool importance_weights, std::uint32_t* edge_below,
@@ -320,11 +331,12 @@ __global__ void __launch_bounds__(kMaxWarpsPerBlock* kWarpSize)
   write_paths<mode>(WarpTeam(), a, static_cast<std::int32_t>(start), {});
 }
 
+template <bool kInShared>
 __global__ void __launch_bounds__(kBlockTeamThreads)
     repelling_paths_by_block(const __grid_constant__ PathArguments a) {
   extern __shared__ __align__(16) char shared[];
   __shared__ int live, partial[kWarpSize];
-  char* memory = a.scratch != nullptr ? a.scratch + blockIdx.x * a.team_bytes : shared;
+  char* memory = kInShared ? shared : a.scratch + blockIdx.x * a.team_bytes;
   const RepellingScratch scratch = repelling_arrays(memory, a.plan, &live);
   for (std::int64_t start = blockIdx.x; start < a.graph.num_nodes; start += gridDim.x) {
     write_paths<Mode::repelling>(BlockTeam{partial}, a, static_cast<std::int32_t>(start), scratch);
@@ -367,9 +379,13 @@ cudaError_t sample_paths(const PathArguments& arguments, cudaStream_t stream) {
   const std::int64_t starts = arguments.graph.num_nodes;
   if (starts == 0) return cudaSuccess;
   if (needs_repelling_scratch(arguments.plan)) {
-    const std::size_t bytes = arguments.scratch != nullptr ? 0 : arguments.team_bytes;
-    if (const cudaError_t status = allow_shared_bytes(repelling_paths_by_block, bytes)) return status;
-    repelling_paths_by_block<<<arguments.num_blocks, kBlockTeamThreads, bytes, stream>>>(arguments);
+    if (arguments.scratch != nullptr) {
+      repelling_paths_by_block<false><<<arguments.num_blocks, kBlockTeamThreads, 0, stream>>>(arguments);
+      return cudaGetLastError();
+    }
+    const auto kernel = repelling_paths_by_block<true>;
+    if (const cudaError_t status = allow_shared_bytes(kernel, arguments.team_bytes)) return status;
+    kernel<<<arguments.num_blocks, kBlockTeamThreads, arguments.team_bytes, stream>>>(arguments);
     return cudaGetLastError();
   }
   const auto blocks = static_cast<unsigned>((starts + kMaxWarpsPerBlock - 1) / kMaxWarpsPerBlock);

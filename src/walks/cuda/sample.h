@@ -9,7 +9,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include "core/cuda/primitives.h"
 
 namespace topomask {
 
@@ -104,12 +107,12 @@ struct CompactArguments {
   const std::int32_t* stage_col[2] = {};
   const std::int32_t* stage_first[2] = {};
   const std::int64_t* stage_at = nullptr;
-  const std::int64_t* row_ptr = nullptr;      // [rows+1]
-  const std::int64_t* row_deposit = nullptr;  // [rows+1]
-  std::int32_t* col = nullptr;                // [nnz] out
-  std::int64_t* deposit_ptr = nullptr;        // [nnz+1] out
-  std::int16_t* hop = nullptr;                // [deposits] out
-  float* load = nullptr;                      // [deposits] out
+  const OffsetPair* offset = nullptr;   // [rows+1] first entry and first deposit of a row
+  std::int64_t* row_ptr = nullptr;      // [rows+1] out
+  std::int32_t* col = nullptr;          // [nnz] out
+  std::int64_t* deposit_ptr = nullptr;  // [nnz+1] out
+  std::int16_t* hop = nullptr;          // [deposits] out
+  float* load = nullptr;                // [deposits] out
 };
 cudaError_t compact_feature_rows(const CompactArguments& arguments, cudaStream_t stream);
 

@@ -202,34 +202,31 @@ __device__ void repel_in_team(const Team& team, const DeviceWalkPlan& plan, cons
   }
 }
 
-// Every walk of up to max_hops on a graph whose out-degrees are all `degree` (or 0): the t-th walk of h hops
-// takes the neighbours that the digits of t in base `degree` name. Returns false if a degree is neither.
+// Every walk of up to max_hops on a graph whose out-degrees are all `degree` (or 0). The t-th walk of all
+// hops takes the neighbours that the digits of t in base `degree` name; the first of those that begin alike
+// visits for all of them. Returns false if a degree is neither.
 template <class Team, class Visit>
 __device__ bool enumerate_walks(const Team& team, const DeviceWalkPlan& plan, const DeviceGraph& graph,
                                 std::int32_t start, std::int32_t out_degree, const Visit& visit) {
   bool regular = true;
   std::int32_t walks = 1;
-  for (int hops = 1; hops <= plan.max_hops; ++hops) {
-    walks *= out_degree;
-    for (std::int32_t t = team.rank(); t < walks; t += team.size()) {
-      Walker walker = {start, 1.0f};
-      std::int32_t rest = t, digit = walks / out_degree;
-      bool reached = true;
-      for (int hop = 0; hop < hops && reached; ++hop) {
-        const std::int64_t begin = graph.row_ptr[walker.node];
-        const auto degree = static_cast<std::int32_t>(graph.row_ptr[walker.node + 1] - begin);
-        reached = degree == out_degree;
-        if (!reached) {
-          regular = regular && degree == 0;
-          break;
-        }
-        const std::int64_t entry = begin + rest / digit;
-        rest %= digit;
-        digit /= out_degree;
-        walker.node = graph.col[entry];
-        walker.load *= plan.importance_weights ? graph.weight[entry] : 1.0f / static_cast<float>(degree);
+  for (int hop = 0; hop < plan.max_hops; ++hop) walks *= out_degree;
+  for (std::int32_t t = team.rank(); t < walks; t += team.size()) {
+    Walker walker = {start, 1.0f};
+    std::int32_t rest = t, alike = walks;
+    for (int hop = 0; hop < plan.max_hops; ++hop) {
+      const std::int64_t begin = graph.row_ptr[walker.node];
+      const auto degree = static_cast<std::int32_t>(graph.row_ptr[walker.node + 1] - begin);
+      if (degree != out_degree) {
+        regular = regular && degree == 0;
+        break;
       }
-      if (reached) visit(t, hops, walker.node, walker.load);
+      alike /= out_degree;
+      const std::int64_t entry = begin + rest / alike;
+      rest %= alike;
+      walker.node = graph.col[entry];
+      walker.load *= plan.importance_weights ? graph.weight[entry] : 1.0f / static_cast<float>(degree);
+      if (rest == 0) visit(t / alike, hop + 1, walker.node, walker.load);
     }
   }
   return regular;
