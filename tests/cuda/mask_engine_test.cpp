@@ -2,6 +2,8 @@
 // repeatability.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "compare.h"
 #include "gpu.h"
 #include "topomask/attention.h"
@@ -200,6 +202,33 @@ TEST(MaskEngineOnOneGpu, DoesNotDependOnTheOrderOfWork) {
       shuffled.order = at::randperm(plain.num_nodes()).to(at::kCUDA, at::kInt);
       const auto leaves = leaves_on(inputs_of(s, plain.num_nodes(), plain.nnz()), at::kCUDA, dtype);
       expect_identical(attend(s, plain, leaves), attend(s, shuffled, leaves));
+    }
+  }
+}
+
+TEST(MaskEngineOnOneGpu, NeverTouchesWhatTheMaskLeavesOut) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(12);
+  // Node 0 sees and is seen by nobody, not even itself.
+  EdgeList edges;
+  edges.num_nodes = 40;
+  for (std::int32_t i = 1; i + 1 < 40; ++i) {
+    edges.source.push_back(i);
+    edges.target.push_back(i + 1);
+  }
+  const SparsePattern pattern = *NeighbourMask(Graph::from_edges(edges), 3, false).entries().front().pattern;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const AttentionKind kind : {AttentionKind::linear, AttentionKind::softmax}) {
+      Setting s;
+      s.dtype = dtype;
+      s.kind = kind;
+      std::vector<at::Tensor> values = inputs_of(s, 40, pattern.nnz());
+      for (const int operand : {1, 2}) values[operand].select(2, 0).fill_(std::nan(""));
+      const Outcome outcome = attend(s, pattern.to(at::kCUDA), leaves_on(values, at::kCUDA, dtype));
+      EXPECT_TRUE(at::isfinite(outcome.result).all().item<bool>());
+      EXPECT_EQ(outcome.result.select(2, 0).abs().sum().item<double>(), 0);
+      for (const at::Tensor& gradient : outcome.gradients)
+        EXPECT_TRUE(at::isfinite(gradient).all().item<bool>());
     }
   }
 }

@@ -109,6 +109,19 @@ struct Gathered {
   }
 };
 
+// Lanes without a nonzero fetch another one of the row, with weight 0: a row that the mask leaves out is
+// never touched, whatever it holds.
+__device__ inline std::int32_t first_column(const DeviceRows& rows, const Item& item, int own) {
+  return item.count == 0 ? item.row : rows.col[item.first + min(own, item.count - 1)];
+}
+
+// An empty row goes through the batches of its neighbours in the warp all the same.
+template <int N>
+__device__ inline void clear_if_empty(const Item& item, float (&sum)[N]) {
+#pragma unroll
+  for (float& x : sum) x = item.count == 0 ? 0.0f : x;
+}
+
 // What is read or written once must not push gathered rows out of the caches.
 __device__ inline uint4 load_once(const void* address) {
   return __ldcs(static_cast<const uint4*>(address));
@@ -165,15 +178,14 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   // What the next row starts with is fetched while this one computes.
   Item item;
   uint4 q_raw;
-  std::int32_t col;  // lanes without a nonzero keep one that is close at hand
+  std::int32_t col;
   float mask;
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
     q_raw = load_once(q_rows.at(item.row));
-    col = item.row;
+    col = first_column(pass.mask, item, group.own);
     mask = 0;
-    if (group.own < item.count)
-      col = pass.mask.col[item.first + group.own], mask = __ldcs(value + item.first + group.own);
+    if (group.own < item.count) mask = __ldcs(value + item.first + group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
@@ -233,6 +245,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         add_scaled(G::from_nonzero(weight, u), v, sum);
       }
     });
+    clear_if_empty(now, sum);
     start(which + group.step);
     normaliser = sum_lanes<kLanes, G::kLanesPerNonzero>(normaliser);
     if (!now.mine) continue;
@@ -313,8 +326,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
     inverse = static_cast<const float*>(pass.inverse)[at];
     if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
-    col = item.row;
-    if (group.own < item.count) col = pass.mask.col[item.first + group.own];
+    col = first_column(pass.mask, item, group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
@@ -370,6 +382,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         add_scaled(G::from_nonzero(key_weight, u), k, sum);
       }
     });
+    clear_if_empty(now, sum);
     start(which + group.step);
     if constexpr (kMode == Mode::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
@@ -420,7 +433,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   };
   const auto start = [&](int which) {
     item = which < spread.items_per_block ? items.item[which] : Item();
-    row = item.row;
+    row = first_column(pass.columns, item, group.own);
     fetch(group.own);
   };
   start(group.which);
@@ -451,6 +464,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         add_scaled(G::from_nonzero(own_weight.y, u), g, value_sum);
       }
     });
+    clear_if_empty(now, key_sum);
+    clear_if_empty(now, value_sum);
     start(which + group.step);
     if constexpr (kMode == Mode::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
