@@ -70,7 +70,7 @@ void add_details(Json& row, const std::vector<FinishedRun>& runs, const fs::path
   std::vector<fs::path> folders;
   Json modulation = Json::array();
   for (const FinishedRun& run : runs) {
-    if (run.variant != row["variant"]) continue;
+    if (run.variant != row["variant"].get<std::string>()) continue;
     folders.push_back(folder / run.folder);
     if (run.result.contains("modulation"))
       modulation.push_back({{"seed", run.result["seed"]}, {"layers", run.result["modulation"]}});
