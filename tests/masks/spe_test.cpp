@@ -1,4 +1,6 @@
 // Stochastic position encoding: the products of its random factors against the template they estimate.
+#include <ATen/core/grad_mode.h>
+
 #include <numbers>
 
 #include "core/random.h"
