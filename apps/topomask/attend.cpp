@@ -55,6 +55,7 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& v) {
   shape.d = q.size(-1);
   shape.d_v = v.size(-1);
   shape.dtype = q.scalar_type();
+  shape.device = q.device().type();
   return shape;
 }
 

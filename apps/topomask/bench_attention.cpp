@@ -123,8 +123,8 @@ AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(
   mask_ = std::make_shared<const GrfMask>(std::vector<GraphFeatures>{features_}, operands_.modulation);
   synchronise(command.device);
   walks_seconds_ = seconds_since(start);
-  const AttentionShape shape{command.batch, command.heads, graph.num_nodes(),
-                             command.d,     command.d,     command.dtype};
+  AttentionShape shape{command.batch, command.heads, graph.num_nodes(), command.d, command.d, command.dtype};
+  shape.device = command.device.type();
   // What the mask engine could do decides whether its pattern may be formed at all.
   report_.plan = plan_attention(*mask_, shape, command.attention);
   for (const PlanCandidate& candidate : report_.plan.candidates) {

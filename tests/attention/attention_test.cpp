@@ -297,7 +297,7 @@ TEST(Attention, RejectsWhatDoesNotFit) {
       "same number of channels, got 4 and 5");
   expect_error([&] { attention(x, x.to(at::kDouble), x, mask); }, "q and k must have one dtype");
   expect_error([&] { attention(x.to(at::kInt), x.to(at::kInt), x.to(at::kInt), mask); },
-               "float32, float64 or bfloat16");
+               "float32, float64, bfloat16 or, on a GPU, float16");
   expect_error([&] { attention(x[0][0], x[0][0], x[0][0], mask); }, "[B, H, N, d] or packed [N, H, d]");
   const at::Tensor longer = at::randn({1, 2, 10, 4});
   expect_error([&] { attention(longer, longer, longer, mask); }, "is for 9 nodes, q has 10");
