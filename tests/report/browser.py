@@ -43,7 +43,9 @@ class Browser:
                 "binary": browser,
                 # Containers run as root and have a small /dev/shm.
                 "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run",
-                         "--hide-scrollbars", "--force-prefers-reduced-motion",  # or clicks would meet a page that still scrolls
+                         "--hide-scrollbars",
+                         # A click would otherwise meet a page that still scrolls.
+                         "--force-prefers-reduced-motion",
                          "--window-size=1280,1000", f"--user-data-dir={folder / 'profile'}"],
             }
             capabilities = {"browserName": "chrome", "goog:chromeOptions": options,
@@ -86,6 +88,9 @@ class Browser:
                 raise RuntimeError("chromedriver did not start")
             time.sleep(0.1)
 
+    def _devtools(self, command, **parameters):
+        return self._request("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
     def open(self, path):
         self._request("POST", "/url", {"url": pathlib.Path(path).resolve().as_uri()})
 
@@ -113,30 +118,28 @@ class Browser:
     def choose(self, selector, value):
         self.click(f'{selector} option[value="{value}"]')
 
-    def resize(self, width, height):
-        self._request("POST", "/window/rect", {"width": width, "height": height})
-
     def prefer_colours(self, scheme):
         """As a reader whose system is set to 'light' or 'dark'."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._request("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}})
+        self._devtools("Emulation.setEmulatedMedia", features=features)
 
     def narrow(self, width, height):
         """As a telephone: smaller than a window may be made."""
-        parameters = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
-        self._request("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": parameters})
+        self._devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                       mobile=True)
 
     def console(self):
         """What was written to the console since the last call."""
-        return [f"{entry['level']}: {entry['message']}" for entry in self._request("POST", "/se/log", {"type": "browser"})]
+        entries = self._request("POST", "/se/log", {"type": "browser"})
+        return [f"{entry['level']}: {entry['message']}" for entry in entries]
 
     def requested_urls(self):
         """Everything that was loaded since the last call."""
-        entries = [json.loads(entry["message"])["message"] for entry in self._request("POST", "/se/log", {"type": "performance"})]
-        return [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+        entries = self._request("POST", "/se/log", {"type": "performance"})
+        events = [json.loads(entry["message"])["message"] for entry in entries]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def screenshot(self, path):
         """The whole page, from top to bottom."""
-        picture = self._request("POST", "/goog/cdp/execute",
-                                {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}})
+        picture = self._devtools("Page.captureScreenshot", captureBeyondViewport=True)
         pathlib.Path(path).write_bytes(base64.b64decode(picture["data"]))

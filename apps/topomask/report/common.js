@@ -32,6 +32,11 @@ function fillTable(table, caption, headers, rows) {
   return table;
 }
 
+// The numbers of a chart, for those who want them or cannot see it.
+function showNumbers(id, caption, headers, rows) {
+  byId(id).replaceChildren(fillTable(element('table'), caption, headers, rows));
+}
+
 // choices: [[value, text], ...]. Keeps what was chosen where it is still there.
 function fillSelect(select, choices, preferred) {
   const wanted = [select.value, preferred].find((value) => choices.some((choice) => choice[0] === value));
@@ -58,8 +63,10 @@ function colour(name, alpha = 1) {
 // they repeat colours and are dashed.
 const isAblation = ({variant}) => variant.startsWith('grf-walks-');
 const seriesNames = (() => {
-  const fixed = {grf: 0, linear: 7}, others = report.variants.filter((row) => !isAblation(row) && !(row.variant in fixed));
-  const number = (row) => fixed[row.variant] ?? 1 + (isAblation(row) ? report.variants.filter(isAblation) : others).indexOf(row) % 6;
+  const fixed = {grf: 0, linear: 7};
+  const ablations = report.variants.filter(isAblation);
+  const others = report.variants.filter((row) => !isAblation(row) && !(row.variant in fixed));
+  const number = (row) => fixed[row.variant] ?? 1 + (isAblation(row) ? ablations : others).indexOf(row) % 6;
   return new Map(report.variants.map((row) => [row.variant, `series-${number(row)}`]));
 })();
 
@@ -88,5 +95,7 @@ function drawChart(canvas, alternative, configure) {
 }
 
 const axis = (title, more = {}) => ({title: {display: true, text: title}, ...more});
+const wholeNumbers = {type: 'linear', ticks: {precision: 0}, grid: {display: false}};
+const lineColours = (series) => ({borderColor: colour(series), backgroundColor: colour(series)});
 // Names in a legend stand beside a piece of their line, dashes and all.
 const lineLabels = {boxWidth: 24, boxHeight: 0};

@@ -1,4 +1,4 @@
-// Accuracy and loss against the epoch, and the learned f.
+// Accuracy and loss against the epoch.
 
 const curveMetrics = {
   accuracy: ['Validation accuracy', '%', 100],
@@ -12,9 +12,8 @@ function curveDatasets(row, curve, factor) {
   const series = seriesNames.get(row.variant);
   const line = (values) => values.map((y, i) => ({x: curve.epoch[i], y: factor * y}));
   const shared = {label: row.variant, pointRadius: 0, tension: 0};
-  const datasets = [{...shared, data: line(curve.mean), borderColor: colour(series), backgroundColor: colour(series),
-    borderWidth: 2.5, borderDash: isAblation(row) ? [6, 4] : [], pointRadius: curve.mean.length < 2 ? 5 : 0, pointHoverRadius: 5,
-    errors: curve.se}];
+  const datasets = [{...shared, ...lineColours(series), data: line(curve.mean), errors: curve.se, borderWidth: 2.5,
+    borderDash: isAblation(row) ? [6, 4] : [], pointRadius: curve.mean.length < 2 ? 5 : 0, pointHoverRadius: 5}];
   if (curve.se !== null) {
     const edge = {...shared, band: true, borderWidth: 0, pointHoverRadius: 0, backgroundColor: colour(series, 0.16)};
     datasets.unshift({...edge, data: line(curve.mean.map((y, i) => y - curve.se[i])), fill: false},
@@ -25,7 +24,9 @@ function curveDatasets(row, curve, factor) {
 
 function toggleVariant(event, item, legend) {
   const chart = legend.chart, hide = chart.isDatasetVisible(item.datasetIndex);
-  chart.data.datasets.forEach((dataset, i) => { if (dataset.label === item.text) chart.setDatasetVisibility(i, !hide); });
+  chart.data.datasets.forEach((dataset, i) => {
+    if (dataset.label === item.text) chart.setDatasetVisibility(i, !hide);
+  });
   chart.update();
 }
 
@@ -34,9 +35,9 @@ function showCurves() {
   const group = byId('curve-group').value;
   const rows = report.variants.filter((row) => row.curves[metric].epoch.length > 0 &&
     (group === 'all' || isAblation(row) === (group === 'ablation') || (group === 'ablation' && row.variant === 'grf')));
-  const last = (row) => row.curves[metric].mean.at(-1);
   const text = (value) => (unit === '%' ? percent(value) : value.toFixed(4));
-  const alternative = `${title} against epoch. At the end: ` + rows.map((row) => `${row.variant} ${text(last(row))}`).join(', ') + '.';
+  const ends = rows.map((row) => `${row.variant} ${text(row.curves[metric].mean.at(-1))}`);
+  const alternative = `${title} against epoch. At the end: ${ends.join(', ')}.`;
   const tooltip = ({dataset, parsed, dataIndex}) => {
     const error = dataset.errors ? ' ± ' + significant(factor * dataset.errors[dataIndex]) : '';
     return ` ${dataset.label}: ${unit === '%' ? parsed.y.toFixed(2) : parsed.y.toFixed(4)}${error} ${unit}`;
@@ -47,7 +48,7 @@ function showCurves() {
     options: {
       interaction: {mode: 'index', intersect: false},
       scales: {
-        x: axis('Epoch', {type: 'linear', ticks: {precision: 0}, grid: {display: false}}),
+        x: axis('Epoch', wholeNumbers),
         y: axis(title + (unit ? `, ${unit}` : '')),
       },
       plugins: {
@@ -63,8 +64,8 @@ function showCurves() {
     const i = row.curves[metric].epoch.indexOf(epoch);
     return i < 0 ? '' : text(row.curves[metric].mean[i]);
   };
-  byId('curve-data').replaceChildren(fillTable(element('table'), alternative, ['Epoch', ...rows.map((row) => row.variant)],
-    epochs.map((epoch) => [String(epoch), ...rows.map((row) => cell(row, epoch))])));
+  showNumbers('curve-data', alternative, ['Epoch', ...rows.map((row) => row.variant)],
+    epochs.map((epoch) => [String(epoch), ...rows.map((row) => cell(row, epoch))]));
 }
 
 function startCurves() {
@@ -80,53 +81,4 @@ function startCurves() {
   byId('curve-group').parentElement.hidden = groups.length === 1;
   for (const id of ['curve-metric', 'curve-group']) byId(id).addEventListener('change', showCurves);
   showCurves();
-}
-
-function showModulation() {
-  const row = findVariant(byId('modulation-variant').value);
-  fillSelect(byId('modulation-seed'), row.modulation.map(({seed}) => [String(seed), String(seed)]));
-  const {layers} = row.modulation.find(({seed}) => String(seed) === byId('modulation-seed').value);
-  const all = layers.flat(2), low = Math.min(0, ...all), high = Math.max(0, ...all);
-  byId('modulation-key').replaceChildren(...layers[0].map((_, head) => element('span', {},
-    element('i', {class: 'swatch', style: `background: var(--series-${head % 7})`}), `head ${head + 1}`)));
-  const boxes = layers.map((_, layer) => {
-    const canvas = element('canvas', {id: `modulation-${layer}`, role: 'img'});
-    return element('figure', {}, element('figcaption', {}, `Layer ${layer + 1}`), element('div', {class: 'chart'}, canvas));
-  });
-  if (hasCharts) byId('modulation-charts').querySelectorAll('canvas').forEach((canvas) => Chart.getChart(canvas)?.destroy());
-  byId('modulation-charts').replaceChildren(...boxes);
-  layers.forEach((curves, layer) => {
-    const ends = curves.map((f, head) => `head ${head + 1} from ${significant(f[0])} to ${significant(f.at(-1))}`);
-    drawChart(byId(`modulation-${layer}`), `f against the number of steps k in layer ${layer + 1}: ${ends.join(', ')}.`, () => ({
-      type: 'line',
-      data: {datasets: curves.map((f, head) => ({label: `head ${head + 1}`, data: f.map((y, x) => ({x, y})), pointRadius: 2,
-        borderWidth: 2, borderColor: colour(`series-${head % 7}`), backgroundColor: colour(`series-${head % 7}`)}))},
-      options: {
-        interaction: {mode: 'index', intersect: false},
-        scales: {
-          x: axis('k', {type: 'linear', ticks: {precision: 0}, grid: {display: false}}),
-          y: {suggestedMin: low, suggestedMax: high},
-        },
-        plugins: {
-          legend: {display: false},
-          tooltip: {callbacks: {title: (items) => `k = ${items[0].parsed.x}`}},
-        },
-      },
-    }));
-  });
-  const hops = layers[0][0].map((_, k) => `k = ${k}`);
-  byId('modulation-data').replaceChildren(fillTable(element('table'), `f of ${row.variant}`, ['Layer and head', ...hops],
-    layers.flatMap((curves, layer) => curves.map((f, head) => [`${layer + 1}, ${head + 1}`, ...f.map(significant)]))));
-}
-
-function startModulation() {
-  const rows = report.variants.filter((row) => row.modulation.length > 0);
-  if (rows.length === 0) {
-    nothingToShow('modulation', 'None of these variants has an f: train grf, softmax+grf, power-series or ad-hoc.');
-    return;
-  }
-  fillSelect(byId('modulation-variant'), rows.map(({variant}) => [variant, variant]), 'grf');
-  byId('modulation-variant').addEventListener('change', showModulation);
-  byId('modulation-seed').addEventListener('change', showModulation);
-  showModulation();
 }

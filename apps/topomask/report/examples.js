@@ -2,22 +2,26 @@
 
 const className = (index) => report.classes[index] ?? `class ${index}`;
 
-// Variants whose likeliest class is right, of those that left predictions.
-function judges(example) {
+const isRight = (row, number) => row.predictions[number].top[0][0] === report.examples[number].label;
+
+// How many variants are right, of those that left predictions.
+function countRight(number) {
   const rows = report.variants.filter((row) => row.predictions);
-  return [rows.filter((row) => row.predictions[example].top[0][0] === report.examples[example].label).length, rows.length];
+  return [rows.filter((row) => isRight(row, number)).length, rows.length];
 }
 
 function exampleCard(row, number) {
   const {image, label, index} = report.examples[number], {top} = row.predictions[number];
-  const right = top[0][0] === label, [agreeing, all] = judges(number);
+  const right = isRight(row, number), [agreeing, all] = countRight(number);
   const guesses = top.map(([guess, probability]) => element('li', {},
-    element('span', {class: 'guess'}, element('span', {}, className(guess)), element('span', {}, percent(probability, 0))),
+    element('span', {class: 'guess'},
+      element('span', {}, className(guess)), element('span', {}, percent(probability, 0))),
     element('span', {class: 'meter', 'aria-hidden': 'true'}, element('i', {
       style: `width: ${100 * probability}%; background: var(--${guess === label ? 'good' : 'soft'})`}))));
   return element('li', {class: right ? 'right' : 'wrong'},
     element('img', {src: image, alt: `Validation image ${index}, ${className(label)}`}),
-    element('div', {class: 'text'}, element('span', {class: 'verdict'}, right ? `✓ ${className(label)}` : `✗ true: ${className(label)}`),
+    element('div', {class: 'text'},
+      element('span', {class: 'verdict'}, (right ? '✓ ' : '✗ true: ') + className(label)),
       element('ol', {}, ...guesses),
       ...(all > 1 ? [element('p', {class: 'others'}, `${agreeing} of ${all} are right`)] : [])));
 }
@@ -25,8 +29,8 @@ function exampleCard(row, number) {
 function showExamples() {
   const row = findVariant(byId('example-variant').value), filter = byId('example-filter').value;
   const numbers = report.examples.map((_, number) => number).filter((number) => {
-    const [agreeing, all] = judges(number);
-    if (filter === 'wrong') return row.predictions[number].top[0][0] !== report.examples[number].label;
+    const [agreeing, all] = countRight(number);
+    if (filter === 'wrong') return !isRight(row, number);
     return filter === 'all' || (agreeing > 0 && agreeing < all);
   });
   byId('example-list').replaceChildren(...numbers.map((number) => exampleCard(row, number)));

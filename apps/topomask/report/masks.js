@@ -1,6 +1,7 @@
 // The row of a mask that belongs to a chosen patch, as maps and against distance.
 //
-// A mask arrives as N x N bytes, deflated: byte b stands for max (b / 255)^2. It is unpacked when it is first looked at.
+// A mask arrives as N x N bytes, deflated: byte b stands for max (b / 255)^2. It is unpacked when it is first looked
+// at.
 
 const [gridRows, gridColumns] = report.grid;
 const patches = gridRows * gridColumns;
@@ -33,10 +34,13 @@ const masksOf = (row, layer) => row?.masks?.layers.find((entry) => entry.layer =
 // What to draw for a variant, layer and head: its mask, what it estimates, and the Toeplitz mask for comparison.
 function chosenPanels(row, layer, head) {
   const own = masksOf(row, layer)[head], panels = [];
-  const titles = {'power-series': ['Exact', 'a power series of the grid'], 'toeplitz': ['Toeplitz', 'a weight for each offset']};
+  const titles = {
+    'power-series': ['Exact', 'a power series of the grid'],
+    'toeplitz': ['Toeplitz', 'a weight for each offset'],
+  };
   if (own.exact) panels.push({title: 'Exact', note: 'with the f of this head', mask: own.exact, series: 'series-2'});
-  const [title, note] = own.exact
-    ? ['Estimated', `by ${row.masks.walks} walks a patch`] : titles[row.attention] ?? [row.variant, 'as it was learned'];
+  const [title, note] = own.exact ? ['Estimated', `by ${row.masks.walks} walks a patch`]
+    : titles[row.attention] ?? [row.variant, 'as it was learned'];
   panels.push({title, note, mask: own.used, series: 'series-0', error: own.error});
   const toeplitz = findVariant('toeplitz'), other = masksOf(toeplitz, layer)?.[head];
   if (row !== toeplitz && other)
@@ -45,7 +49,8 @@ function chosenPanels(row, layer, head) {
 }
 
 function makeGrid(kind, label, makeCell) {
-  const grid = element('div', {class: `grid ${kind}`, style: `grid-template-columns: repeat(${gridColumns}, 1fr)`, ...label});
+  const style = `grid-template-columns: repeat(${gridColumns}, 1fr)`;
+  const grid = element('div', {class: `grid ${kind}`, style, ...label});
   for (let patch = 0; patch < patches; ++patch) grid.append(makeCell(patch));
   grid.addEventListener('click', (event) => {
     const cell = event.target.closest('[data-patch]');
@@ -67,14 +72,17 @@ function makePicker() {
       ArrowRight: [row, column + 1]}[event.key];
     if (!target) return;
     event.preventDefault();
-    choosePatch(Math.min(Math.max(target[0], 0), gridRows - 1) * gridColumns + Math.min(Math.max(target[1], 0), gridColumns - 1));
+    if (target[0] < 0 || target[0] >= gridRows || target[1] < 0 || target[1] >= gridColumns) return;
+    choosePatch(target[0] * gridColumns + target[1]);
     picker.children[mapState.patch].focus();
   });
   if (report.examples.length > 0) picker.style.backgroundImage = `url(${report.examples[0].image})`;
   return picker;
 }
 
-const figureOf = (title, note, grid) => element('figure', {}, element('figcaption', {}, title, element('small', {}, note)), grid);
+function figureOf(title, note, grid) {
+  return element('figure', {}, element('figcaption', {}, title, element('small', {}, note)), grid);
+}
 
 function buildMaps() {
   const row = findVariant(byId('mask-variant').value);
@@ -96,10 +104,11 @@ async function showMaps() {
   mapState.panels.forEach((panel, i) => { panel.shares = rowShares(masks[i], mapState.patch); });
   const top = Math.max(...mapState.panels.flatMap((panel) => panel.shares));
   const [row, column] = placeOf(mapState.patch);
-  const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (stepsBetween(patch, mapState.patch) <= 2 ? share : 0), 0);
+  const isNear = (patch) => stepsBetween(patch, mapState.patch) <= 2;
+  const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (isNear(patch) ? share : 0), 0);
   for (const panel of mapState.panels) {
-    panel.grid.setAttribute('aria-label', `${panel.title}: ${percent(near(panel))} of the weight lies within two steps of row ` +
-      `${row + 1}, column ${column + 1}.`);
+    panel.grid.setAttribute('aria-label', `${panel.title}: ${percent(near(panel))} of the weight lies within two ` +
+      `steps of row ${row + 1}, column ${column + 1}.`);
     panel.shares.forEach((share, patch) => {
       const cell = panel.grid.children[patch];
       cell.style.setProperty('--share', Math.sqrt(share / top).toFixed(3));
@@ -132,23 +141,24 @@ function showDistances() {
     });
     return sums.map((sum, steps) => sum / Math.max(counts[steps], 1));
   });
-  const alternative = 'Mean weight of a patch against its distance from the chosen one: ' + mapState.panels.map((panel, i) =>
-    `${panel.title} from ${percent(profiles[i][0])} at the patch itself to ${percent(profiles[i].at(-1), 2)} at ${furthest} steps`).join(', ') + '.';
+  const ends = mapState.panels.map(({title}, i) => `${title} from ${percent(profiles[i][0])} at the patch itself to ` +
+    `${percent(profiles[i].at(-1), 2)} at ${furthest} steps`);
+  const alternative = `Mean weight of a patch against its distance from the chosen one: ${ends.join(', ')}.`;
   drawChart(byId('distance-chart'), alternative, () => ({
     type: 'line',
-    data: {datasets: mapState.panels.map((panel, i) => ({label: panel.title, data: profiles[i].map((y, x) => ({x, y: 100 * y})),
-      borderColor: colour(panel.series), backgroundColor: colour(panel.series), borderWidth: 2, pointRadius: 3}))},
+    data: {datasets: mapState.panels.map(({title, series}, i) => ({label: title, borderWidth: 2, pointRadius: 3,
+      data: profiles[i].map((y, x) => ({x, y: 100 * y})), ...lineColours(series)}))},
     options: {
       interaction: {mode: 'index', intersect: false},
-      scales: {x: axis('Steps on the grid', {type: 'linear', max: furthest, ticks: {precision: 0}, grid: {display: false}}),
+      scales: {x: axis('Steps on the grid', {...wholeNumbers, max: furthest}),
         y: axis('Weight, %', {beginAtZero: true})},
       plugins: {legend: {labels: lineLabels},
         tooltip: {callbacks: {title: (items) => `${items[0].parsed.x} steps away`,
           label: ({dataset, parsed}) => ` ${dataset.label}: ${parsed.y.toFixed(3)} %`}}},
     },
   }));
-  byId('distance-data').replaceChildren(fillTable(element('table'), alternative, ['Steps', ...mapState.panels.map(({title}) => title)],
-    profiles[0].map((_, steps) => [String(steps), ...profiles.map((profile) => percent(profile[steps], 3))])));
+  showNumbers('distance-data', alternative, ['Steps', ...mapState.panels.map(({title}) => title)],
+    profiles[0].map((_, steps) => [String(steps), ...profiles.map((profile) => percent(profile[steps], 3))]));
 }
 
 function choosePatch(patch) {

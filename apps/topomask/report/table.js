@@ -45,24 +45,28 @@ function showHead() {
   byId('figures').append(...figures);
 }
 
+const background = ({variant}) => `background: var(--${seriesNames.get(variant)})`;
+
 // Where a mean and its standard error lie between the least and the greatest of all, without the numbers.
 function strip(row, low, high) {
-  const error = row.accuracy_se ?? 0, place = (value) => 100 * (value - low) / Math.max(high - low, 1e-9);
-  const series = `background: var(--${seriesNames.get(row.variant)})`;
+  const mean = row.accuracy_mean, error = row.accuracy_se ?? 0;
+  const place = (value) => 100 * (value - low) / Math.max(high - low, 1e-9);
+  const bar = `left: ${place(mean - error)}%; right: ${100 - place(mean + error)}%`;
   return element('span', {class: 'strip', 'aria-hidden': 'true'},
-    element('i', {style: `${series}; left: ${place(row.accuracy_mean - error)}%; right: ${100 - place(row.accuracy_mean + error)}%`}),
-    element('b', {style: `${series}; left: ${place(row.accuracy_mean)}%`}));
+    element('i', {style: `${background(row)}; ${bar}`}),
+    element('b', {style: `${background(row)}; left: ${place(mean)}%`}));
 }
 
 function showTable() {
   const linear = findVariant('linear');
-  const edges = report.variants.flatMap((row) => [-1, 1].map((sign) => row.accuracy_mean + sign * (row.accuracy_se ?? 0)));
-  const low = Math.min(...edges), high = Math.max(...edges);
+  const edge = (sign) => report.variants.map((row) => row.accuracy_mean + sign * (row.accuracy_se ?? 0));
+  const low = Math.min(...edge(-1)), high = Math.max(...edge(1));
   const compares = linear && report.variants.length > 1;
-  const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time an epoch', 'Parameters', 'Seeds'];
+  const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time an epoch',
+    'Parameters', 'Seeds'];
   const rows = report.variants.map((row) => {
-    const name = element('span', {}, element('i', {class: 'swatch', style: `background: var(--${seriesNames.get(row.variant)})`}),
-      row.variant, element('small', {}, aboutVariant(row)));
+    const name = element('span', {}, element('i', {class: 'swatch', style: background(row)}), row.variant,
+      element('small', {}, aboutVariant(row)));
     const accuracy = element('span', {}, plusMinus(row.accuracy_mean, row.accuracy_se, 2),
       ...(report.variants.length > 1 ? [strip(row, low, high)] : []));
     const gain = row === linear ? '–' : points(difference(row, linear ?? row));
@@ -90,5 +94,6 @@ function showSettings() {
   for (const [name, value] of Object.entries(facts))
     byId('facts').append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
   byId('config').textContent = report.config;
-  byId('colophon').textContent = `Written by topomask ${report.version}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
+  byId('colophon').textContent =
+    `Written by topomask ${report.version}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
 }
