@@ -91,7 +91,8 @@ LiteralAttention::LiteralAttention(const GraphFeatures& features, std::int64_t n
   query_crow_ = query.row_ptr.mul(m).to(at::kInt);
   query_col_ = query.col.mul(m).unsqueeze(1).add(channel).view(-1);
 
-  const SparsePattern pattern = SparsePattern::from_rows(key.row_ptr.cpu(), key.col.cpu()).to(key.row_ptr.device());
+  const SparsePattern pattern =
+      SparsePattern::from_rows(key.row_ptr.cpu(), key.col.cpu()).to(key.row_ptr.device());
   key_row_ = pattern.transposed_row;
   key_entry_ = pattern.transposed_entry;
   // Row (j, c) of Phi_{K,G}^T lists the entries of column j; entry t of column j stands at

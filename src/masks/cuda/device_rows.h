@@ -5,9 +5,9 @@
 
 namespace topomask {
 
-// A longer row would hold up the group of lanes that works on it, and with it the grid. It is cut into segments of
-// at most this many entries; a second kernel adds up what they found, in their order, so that results never depend
-// on how the work was spread.
+// A longer row would hold up the group of lanes that works on it, and with it the grid. It is cut into
+// segments of at most this many entries; a second kernel adds up what they found, in their order, so that
+// results never depend on how the work was spread.
 constexpr int kSegmentEntries = 256;
 
 // All pointers are on the device.
