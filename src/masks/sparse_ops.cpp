@@ -125,7 +125,7 @@ void multiply_factors(const ProductPatterns& patterns, const T* query, const T* 
   const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
                    product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
-    if (!patterns.expansions->empty()) {
+    if (patterns.expansions != nullptr && !patterns.expansions->empty()) {
       expanded_product_values(*patterns.expansions, rows, query, columns, key, product, values);
       return;
     }
@@ -140,7 +140,7 @@ bool left_gradient(const ProductPatterns& patterns, const T* key, bool square, c
   const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
                    product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
-    if (!patterns.expansions->empty()) {
+    if (patterns.expansions != nullptr && !patterns.expansions->empty()) {
       // The transpose of a symmetric pattern lists a row's entries in the row's own order, so
       // transposed_entry says where the mirror image of an entry stands.
       const auto* mirror = patterns.product->transposed_entry.const_data_ptr<std::int64_t>();
