@@ -146,8 +146,8 @@ function showDistances() {
   const alternative = `Mean weight of a patch against its distance from the chosen one: ${ends.join(', ')}.`;
   drawChart(byId('distance-chart'), alternative, () => ({
     type: 'line',
-    data: {datasets: mapState.panels.map(({title, series}, i) => ({label: title, borderWidth: 2, pointRadius: 3, clip: false,
-      data: profiles[i].map((y, x) => ({x, y: 100 * y})), ...lineColours(series)}))},
+    data: {datasets: mapState.panels.map(({title, series}, i) => ({label: title, borderWidth: 2, pointRadius: 3,
+      clip: false, data: profiles[i].map((y, x) => ({x, y: 100 * y})), ...lineColours(series)}))},
     options: {
       interaction: {mode: 'index', intersect: false},
       scales: {x: axis('Steps on the grid', {...wholeNumbers, max: furthest}),
