@@ -23,7 +23,8 @@ const std::vector<std::string> kTiny = {"--data",          "strokes:16,train=32,
                                         "--mlp",           "16",
                                         "--batch",         "16",
                                         "--epochs",        "2",
-                                        "--warmup-epochs", "1"};
+                                        "--warmup-epochs", "1",
+                                        "--threads",       "1"};
 
 std::vector<std::string> with_tiny(std::vector<std::string> words) {
   words.insert(words.end(), kTiny.begin(), kTiny.end());

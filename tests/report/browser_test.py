@@ -17,7 +17,7 @@ import browser as chromium
 
 SKIPPED = 77
 TINY = ["--data", "strokes:16,train=64,val=48", "--layers", "2", "--embedding", "16", "--mlp", "16", "--batch", "16",
-        "--epochs", "2", "--warmup-epochs", "1"]
+        "--epochs", "2", "--warmup-epochs", "1", "--threads", "1"]
 DOWN = "\ue015"
 
 # Per cent that the maps show, patch by patch, from the cells' texts.

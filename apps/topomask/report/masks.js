@@ -147,7 +147,7 @@ function showDistances() {
   drawChart(byId('distance-chart'), alternative, () => ({
     type: 'line',
     data: {datasets: mapState.panels.map(({title, series}, i) => ({label: title, borderWidth: 2, pointRadius: 3,
-      data: profiles[i].map((y, x) => ({x, y: 100 * y})), ...lineColours(series)}))},
+      clip: false, data: profiles[i].map((y, x) => ({x, y: 100 * y})), ...lineColours(series)}))},
     options: {
       interaction: {mode: 'index', intersect: false},
       scales: {x: axis('Steps on the grid', {...wholeNumbers, max: furthest}),

@@ -50,7 +50,7 @@ const background = ({variant}) => `background: var(--${seriesNames.get(variant)}
 // Where a mean and its standard error lie between the least and the greatest of all, without the numbers.
 function strip(row, low, high) {
   const mean = row.accuracy_mean, error = row.accuracy_se ?? 0;
-  const place = (value) => 100 * (value - low) / Math.max(high - low, 1e-9);
+  const place = (value) => (high > low ? 100 * (value - low) / (high - low) : 50);
   const bar = `left: ${place(mean - error)}%; right: ${100 - place(mean + error)}%`;
   return element('span', {class: 'strip', 'aria-hidden': 'true'},
     element('i', {style: `${background(row)}; ${bar}`}),
