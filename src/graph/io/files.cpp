@@ -160,6 +160,7 @@ void write_file(const std::string& path, std::span<const std::string_view> piece
   File file(std::fopen(target.c_str(), "wb"));
   if (file == nullptr) give_up(errno);
   for (const std::string_view piece : pieces) {
+    if (piece.empty()) continue;  // its data() may be null, which fwrite does not take
     if (std::fwrite(piece.data(), 1, piece.size(), file.get()) != piece.size()) give_up(errno);
   }
   if (!device && (std::fflush(file.get()) != 0 || fsync(fileno(file.get())) != 0)) give_up(errno);
