@@ -19,8 +19,8 @@ bool needs_repelling_scratch(const DeviceWalkPlan& plan) {
 }
 
 std::size_t repelling_bytes(const DeviceWalkPlan& plan) {
-  const auto walks = static_cast<std::size_t>(plan.num_walks);
-  return 8 * static_cast<std::size_t>(next_power_of_two(plan.num_walks)) + 12 * walks;
+  return sizeof(std::uint64_t) * static_cast<std::size_t>(next_power_of_two(plan.num_walks)) +
+         sizeof(RepellingWalker) * static_cast<std::size_t>(plan.num_walks);
 }
 
 // A team's arrays, in the order of their alignment.
@@ -34,9 +34,7 @@ struct TeamArrays {
 __device__ RepellingScratch repelling_arrays(char* memory, const DeviceWalkPlan& plan, int* live) {
   RepellingScratch scratch;
   scratch.order = reinterpret_cast<std::uint64_t*>(memory);
-  scratch.node = reinterpret_cast<std::int32_t*>(scratch.order + next_power_of_two(plan.num_walks));
-  scratch.length = scratch.node + plan.num_walks;
-  scratch.load = reinterpret_cast<float*>(scratch.length + plan.num_walks);
+  scratch.walkers = reinterpret_cast<RepellingWalker*>(scratch.order + next_power_of_two(plan.num_walks));
   scratch.live = live;
   return scratch;
 }

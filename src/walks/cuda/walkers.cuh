@@ -149,13 +149,17 @@ __device__ void repel_in_warp(const DeviceWalkPlan& plan, const DeviceGraph& gra
   }
 }
 
-// Any number of walkers: sorted by (node, walker) before every hop. All arrays hold a walker each, `order` up
-// to the next power of two.
+struct RepellingWalker {
+  Walker at;
+  std::int32_t length;
+};
+
+// Any number of walkers: sorted by (node, walker) before every hop. There is room for a walker each in
+// `walkers`, and for the next power of two in `order`. (One array of walkers and not one of each member: nvcc
+// 13.0 took the second of three such arrays in global memory for shared memory.)
 struct RepellingScratch {
   std::uint64_t* order;
-  std::int32_t* node;
-  std::int32_t* length;
-  float* load;
+  RepellingWalker* walkers;
   int* live;
 };
 
@@ -163,16 +167,14 @@ template <class Team, class Visit>
 __device__ void repel_in_team(const Team& team, const DeviceWalkPlan& plan, const DeviceGraph& graph,
                               std::int32_t start, const RepellingScratch& scratch, const Visit& visit) {
   for (std::int32_t walk = team.rank(); walk < plan.num_walks; walk += team.size()) {
-    scratch.node[walk] = start;
-    scratch.load[walk] = 1.0f;
-    scratch.length[walk] = draw_length(plan, start, walk);
+    scratch.walkers[walk] = {{start, 1.0f}, draw_length(plan, start, walk)};
   }
   for (int hop = 0; hop < plan.max_hops; ++hop) {
     if (team.rank() == 0) *scratch.live = 0;
     team.sync();
     for (std::int32_t walk = team.rank(); walk < plan.num_walks; walk += team.size()) {
-      const std::int32_t node = scratch.node[walk];
-      if (hop >= scratch.length[walk] || graph.row_ptr[node] == graph.row_ptr[node + 1]) continue;
+      const std::int32_t node = scratch.walkers[walk].at.node;
+      if (hop >= scratch.walkers[walk].length || graph.row_ptr[node] == graph.row_ptr[node + 1]) continue;
       scratch.order[atomicAdd(scratch.live, 1)] = static_cast<std::uint64_t>(static_cast<std::uint32_t>(node))
                                                       << 32 |
                                                   static_cast<std::uint32_t>(walk);
@@ -190,12 +192,11 @@ __device__ void repel_in_team(const Team& team, const DeviceWalkPlan& plan, cons
       const int last = lower_bound(scratch.order, live, group + (std::uint64_t{1} << 32));
       const std::int64_t begin = graph.row_ptr[node];
       const auto degree = static_cast<std::int32_t>(graph.row_ptr[node + 1] - begin);
-      Walker walker = {node, scratch.load[walk]};
+      Walker walker = scratch.walkers[walk].at;
       const std::int32_t choice =
           repelling_choice(plan, graph, start, node, hop, i - first, last - first, begin, degree);
       take_step(plan, graph, begin, degree, choice, hop, walker);
-      scratch.node[walk] = walker.node;
-      scratch.load[walk] = walker.load;
+      scratch.walkers[walk].at = walker;
       visit(walk, hop + 1, walker.node, walker.load);
     }
     team.sync();
