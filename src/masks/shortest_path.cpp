@@ -1,4 +1,4 @@
-#include <ATen/ops/embedding.h>
+#include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -8,6 +8,10 @@
 #include "masks/arguments.h"
 #include "masks/cpu/distances.h"
 #include "topomask/masks.h"
+#ifdef TOPOMASK_CUDA
+#include "core/cuda_launch.h"
+#include "masks/cuda/look_up.h"
+#endif
 
 namespace topomask {
 
@@ -18,36 +22,61 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kMaxTable = 256;  // distances and "farther" are kept in one byte
 
+// out[h, e] = table[h, key[e]]
+at::Tensor values_at(const at::Tensor& table, const at::Tensor& keys) {
+  const std::int64_t heads = table.size(0), size = table.size(1), n = keys.size(0);
+  at::Tensor out = at::empty({heads, n, n}, table.options());
+  const auto* key = keys.const_data_ptr<std::uint8_t>();
+  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "look_up", [&] {
+    const auto* values = table.const_data_ptr<scalar_t>();
+#ifdef TOPOMASK_CUDA
+    if (table.is_cuda()) {
+      const CudaLaunch launch(table);
+      check_cuda(look_up_on_device(key, n * n, values, heads, size, out.data_ptr<scalar_t>(), launch.stream),
+                 "look_up");
+      return;
+    }
+#endif
+    look_up(key, n * n, values, heads, size, out.data_ptr<scalar_t>());
+  });
+  return out;
+}
+
+at::Tensor table_gradient(const at::Tensor& g, const at::Tensor& keys, std::int64_t size) {
+  const std::int64_t heads = g.size(0), n = keys.size(0);
+  at::Tensor grad = at::empty({heads, size}, g.options());
+  const auto* key = keys.const_data_ptr<std::uint8_t>();
+  AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "look_up_backward", [&] {
+    const auto* gradient = g.const_data_ptr<scalar_t>();
+#ifdef TOPOMASK_CUDA
+    if (g.is_cuda()) {
+      const CudaLaunch launch(g);
+      const at::Tensor partial =
+          at::empty({look_up_runs(n * n), heads, size}, g.options().dtype(at::kDouble));
+      check_cuda(look_up_backward_on_device(key, n * n, gradient, heads, size, partial.data_ptr<double>(),
+                                            grad.data_ptr<scalar_t>(), launch.stream),
+                 "look_up_backward");
+      return;
+    }
+#endif
+    look_up_backward(key, n * n, gradient, heads, size, grad.data_ptr<scalar_t>());
+  });
+  return grad;
+}
+
 // [H, size] at [N, N] keys -> [H, N, N], without the N^2 wide indices a gather would need.
 class LookUp : public torch::autograd::Function<LookUp> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& table, const at::Tensor& keys) {
     context->save_for_backward({keys});
     context->saved_data["size"] = table.size(1);
-    const at::Tensor values = table.contiguous();
-    const std::int64_t heads = values.size(0), size = values.size(1), n = keys.size(0);
-    at::Tensor out = at::empty({heads, n, n}, values.options());
-    const auto* key = keys.const_data_ptr<std::uint8_t>();
-    if (values.scalar_type() == at::kDouble) {
-      look_up(key, n * n, values.const_data_ptr<double>(), heads, size, out.data_ptr<double>());
-    } else {
-      look_up(key, n * n, values.const_data_ptr<float>(), heads, size, out.data_ptr<float>());
-    }
-    return out;
+    return values_at(table.contiguous(), keys);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
     const at::Tensor keys = context->get_saved_variables()[0];
-    const std::int64_t size = context->saved_data["size"].toInt(), n = keys.size(0);
-    const at::Tensor g = grad_outputs[0].contiguous();
-    at::Tensor grad = at::empty({g.size(0), size}, g.options());
-    const auto* key = keys.const_data_ptr<std::uint8_t>();
-    if (g.scalar_type() == at::kDouble) {
-      look_up_backward(key, n * n, g.const_data_ptr<double>(), g.size(0), size, grad.data_ptr<double>());
-    } else {
-      look_up_backward(key, n * n, g.const_data_ptr<float>(), g.size(0), size, grad.data_ptr<float>());
-    }
-    return {grad, at::Tensor()};
+    return {table_gradient(grad_outputs[0].contiguous(), keys, context->saved_data["size"].toInt()),
+            at::Tensor()};
   }
 };
 
@@ -74,10 +103,6 @@ ShortestPathMask::ShortestPathMask(const Graph& graph, at::Tensor table, std::in
 at::Tensor ShortestPathMask::dense(at::ScalarType dtype) const {
   check(dtype == at::kFloat || dtype == at::kDouble, "mask '{}': dense expects float32 or float64, got {}",
         name(), c10::toString(dtype));
-  if (distance_.is_cuda()) {
-    // Its gradient sorts the keys and sums in their order: slower than atomics, but the same every time.
-    return at::embedding(table_.to(dtype).t(), distance_.to(at::kInt)).permute({2, 0, 1}).contiguous();
-  }
   return LookUp::apply(table_.to(dtype), distance_);
 }
 

@@ -173,7 +173,7 @@ at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
     case View::transposed:
       return mask.apply_transposed(x);
     case View::entries:
-      return mask.entries().front().values * x.sum();
+      return mask.entries().front().values.to(x.scalar_type()) * x.sum();
     case View::factors: {
       const LowRankFactors factors = mask.low_rank();
       return at::matmul(factors.left, factors.right.transpose(-2, -1)).to(x) * x.sum();
