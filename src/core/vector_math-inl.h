@@ -73,6 +73,18 @@ struct LoadRelu {
   HWY_INLINE double operator()(double x) const { return x > 0 ? x : 0; }
 };
 
+// Asks for a row that will be read, or written, some rows from now.
+template <class T>
+HWY_INLINE void fetch_row(const T* row, std::int64_t size) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(row + i, 0);
+}
+template <class T>
+HWY_INLINE void fetch_row_to_write(T* row, std::int64_t size) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(row + i, 1);
+}
+
 // <a, b>, summed lane by lane: a single running sum would wait for every addition.
 template <class T>
 HWY_INLINE T dot_product(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t size) {
