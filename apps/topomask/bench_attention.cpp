@@ -84,6 +84,7 @@ class AttentionBench {
  private:
   using Attend = std::function<at::Tensor(const Operands&)>;
 
+  bool wanted(const std::string& name) const;
   void add(const std::string& name, bool has_modulation, double setup_seconds, const Attend& attend,
            const std::array<std::string, 2>& reasons);
   void add_engines();
@@ -141,10 +142,14 @@ AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(
   add_peers();
 }
 
+bool AttentionBench::wanted(const std::string& name) const {
+  const std::vector<std::string>& only = command_.only;
+  return only.empty() || std::find(only.begin(), only.end(), name) != only.end();
+}
+
 void AttentionBench::add(const std::string& name, bool has_modulation, double setup_seconds,
                          const Attend& attend, const std::array<std::string, 2>& reasons) {
-  const std::vector<std::string>& only = command_.only;
-  if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) return;
+  if (!wanted(name)) return;
   for (const bool backward : {false, true}) {
     if (backward && command_.forward_only) continue;
     BenchRow row;
@@ -194,7 +199,8 @@ void AttentionBench::add_peers() {
   }
   auto start = Clock::now();
   std::shared_ptr<const LiteralAttention> literal;
-  if (reasons[0].empty()) literal = std::make_shared<const LiteralAttention>(features_, command_.d);
+  if (reasons[0].empty() && wanted("literal"))
+    literal = std::make_shared<const LiteralAttention>(features_, command_.d);
   add(
       "literal", true, walks_seconds_ + seconds_since(start),
       [literal, &map](const Operands& x) { return (*literal)(x, map); }, reasons);
