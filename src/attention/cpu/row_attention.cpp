@@ -174,6 +174,7 @@ constexpr std::int64_t kRowsAhead = 4;
 template <int kVectors, class Load, class T>
 HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                                      T* out, T* inverse_normaliser, T* dot, Scratch<T>& scratch) {
+  const hn::CappedTag<T, 4> four;
   scratch.reserve(0, head.features);
   for (std::int64_t row = begin; row < end; ++row) {
     if (row + kRowsAhead < end) {
@@ -188,7 +189,18 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
       q = scratch.features.data();
     }
     T normaliser = 0;
+    auto normalisers = hn::Zero(four);
     const auto weigh = [&](std::int64_t p, std::int64_t count, const T* dots, T* weights) HWY_ATTR {
+      if (count == 4) {
+        for (std::size_t r = 0; r < 4; r += hn::Lanes(four)) {
+          const auto score = hn::Add(hn::LoadU(four, dots + r), hn::Set(four, shift));
+          if (dot != nullptr) hn::StoreU(score, four, dot + first + p + r);
+          const auto weight = hn::Mul(score, hn::LoadU(four, head.value + first + p + r));
+          hn::StoreU(weight, four, weights + r);
+          normalisers = hn::Add(normalisers, weight);
+        }
+        return;
+      }
       for (std::int64_t r = 0; r < count; ++r) {
         const T score = dots[r] + shift;
         if (dot != nullptr) dot[first + p + r] = score;
@@ -197,6 +209,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
       }
     };
     const auto inverse = [&]() HWY_ATTR {
+      normaliser += hn::GetLane(hn::SumOfLanes(four, normalisers));
       return inverse_normaliser[row] = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
     };
     dots_then_sum<kVectors, kVectors>(q, head.k, Load(), head.v, LoadPlain(), head.mask.col + first,
