@@ -77,31 +77,44 @@ std::vector<float> values_by_column(const SparseRows& columns, const float* valu
 }
 
 TOPOMASK_AVX512 inline __m512 expand(std::uint16_t mask, const float* values) {
-  return _mm512_maskz_expand_ps(mask, _mm512_loadu_ps(values));
+  __m512 loaded = _mm512_loadu_ps(values);
+  asm("" : "+v"(loaded));  // expanding out of memory takes twice as long as out of a register
+  return _mm512_maskz_expand_ps(mask, loaded);
 }
+
+// Up to this many chunks of a row of M are summed in registers.
+constexpr int kMaxChunks = 6;
 
 // kChunks chunks of one row of M. next[p]: where the column of the row's p-th entry goes on.
 template <int kChunks>
 TOPOMASK_AVX512 void add_columns(std::int64_t entries, const float* weight, const std::uint16_t* mask,
-                                 std::int64_t mask_stride, const float* column_value, std::int64_t* next,
-                                 std::int64_t length, float* out) {
+                                 std::int64_t mask_stride, const float** next, std::int64_t length,
+                                 float* out) {
   __m512 sum[kChunks];
+#pragma GCC unroll 8
   for (int c = 0; c < kChunks; ++c) sum[c] = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < entries; ++p, mask += mask_stride) {
     const __m512 w = _mm512_set1_ps(weight[p]);
-    const float* values = column_value + next[p];
+    const float* values = next[p];
+#pragma GCC unroll 8
     for (int c = 0; c < kChunks; ++c) {
       // Not fused: the values are to be those of product_values, and of a GPU, to the last bit.
       sum[c] = _mm512_add_ps(sum[c], _mm512_mul_ps(w, expand(mask[c], values)));
       values += std::popcount(mask[c]);
     }
-    next[p] = values - column_value;
+    next[p] = values;
   }
-  for (int c = 0; c < kChunks; ++c) {
-    const std::int64_t rest = std::min(kLanes, length - c * kLanes);
-    _mm512_mask_storeu_ps(out + c * kLanes, static_cast<__mmask16>((1u << rest) - 1), sum[c]);
-  }
+#pragma GCC unroll 8
+  for (int c = 0; c < kChunks - 1; ++c) _mm512_storeu_ps(out + c * kLanes, sum[c]);
+  const std::int64_t rest = std::min(kLanes, length - (kChunks - 1) * kLanes);
+  _mm512_mask_storeu_ps(out + (kChunks - 1) * kLanes, static_cast<__mmask16>((1u << rest) - 1),
+                        sum[kChunks - 1]);
 }
+
+using AddColumns = void (*)(std::int64_t, const float*, const std::uint16_t*, std::int64_t, const float**,
+                            std::int64_t, float*);
+constexpr AddColumns kAddColumns[kMaxChunks] = {add_columns<1>, add_columns<2>, add_columns<3>,
+                                                add_columns<4>, add_columns<5>, add_columns<6>};
 
 }  // namespace
 
@@ -110,37 +123,22 @@ void expanded_product_values(const Expansions& expansions, const SparseRows& que
                              float* value) {
   const std::vector<float> column_value = values_by_column(key_columns, key_value);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int64_t> next;
+    std::vector<const float*> next;
     std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t first = query.row_ptr[row], entries = query.row_ptr[row + 1] - first;
-      next.resize(static_cast<std::size_t>(entries));
+      if (static_cast<std::int64_t>(next.size()) < entries) next.resize(static_cast<std::size_t>(entries));
       for (std::int64_t p = 0; p < entries; ++p) {
-        next[p] = key_columns.row_ptr[query.col[first + p]];
-        done += key_columns.row_ptr[query.col[first + p] + 1] - next[p];
+        const std::int64_t column = query.col[first + p];
+        next[p] = column_value.data() + key_columns.row_ptr[column];
+        done += key_columns.row_ptr[column + 1] - key_columns.row_ptr[column];
       }
       const std::int64_t chunks = chunks_of(product, row);
-      for (std::int64_t chunk = 0; chunk < chunks; chunk += 4) {
+      for (std::int64_t chunk = 0; chunk < chunks; chunk += kMaxChunks) {
         const std::int64_t place = product.row_ptr[row] + chunk * kLanes;
-        const auto add = [&]<int kChunks>() {
-          add_columns<kChunks>(
-              entries, query_value + first, expansions.mask.data() + expansions.first[row] + chunk, chunks,
-              column_value.data(), next.data(), product.row_ptr[row + 1] - place, value + place);
-        };
-        switch (std::min<std::int64_t>(4, chunks - chunk)) {
-          case 1:
-            add.template operator()<1>();
-            break;
-          case 2:
-            add.template operator()<2>();
-            break;
-          case 3:
-            add.template operator()<3>();
-            break;
-          default:
-            add.template operator()<4>();
-            break;
-        }
+        kAddColumns[std::min<std::int64_t>(kMaxChunks, chunks - chunk) - 1](
+            entries, query_value + first, expansions.mask.data() + expansions.first[row] + chunk, chunks,
+            next.data(), product.row_ptr[row + 1] - place, value + place);
       }
     }
     count_multiply_adds(done);
