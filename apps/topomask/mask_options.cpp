@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "choices.h"
 #include "mask_parameters.h"
@@ -31,7 +32,10 @@ constexpr Choice<MaskName> kMasks[] = {{"grf", MaskName::grf},
                                        {"toeplitz", MaskName::toeplitz},
                                        {"forest", MaskName::forest},
                                        {"hypercube-heat", MaskName::hypercube_heat},
-                                       {"shortest-path", MaskName::shortest_path}};
+                                       {"shortest-path", MaskName::shortest_path},
+                                       {"learned-features", MaskName::learned_features},
+                                       {"spe-sine", MaskName::spe_sine},
+                                       {"spe-convolutional", MaskName::spe_convolutional}};
 
 at::Tensor one_head(double value) {
   return at::full({1}, value, at::kDouble);
@@ -110,6 +114,34 @@ MaskPtr degree(const MaskFlags& flags, const Graph& graph, MaskParameters& param
   return std::make_shared<DegreeMask>(graph, parameters.take({"logits"}, logits));
 }
 
+MaskPtr learned_features(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
+  check(!flags.parameters.empty(),
+        "mask learned-features has no features but learned ones: expected --parameters FILE");
+  const at::Tensor features = parameters.take({"features"}, at::zeros({1, graph.num_nodes(), 1}));
+  check(features.size(1) == graph.num_nodes(), "{}: expected 'features' [heads, {}, rank], got [{}]",
+        flags.parameters, graph.num_nodes(), fmt::join(features.sizes(), ", "));
+  return std::make_shared<LearnedFeaturesMask>(features);
+}
+
+// Waves of 4, 8, 16 and 32 steps with equal gains.
+MaskPtr spe_sine(const MaskFlags& flags, const Graph& graph, std::uint64_t seed, MaskParameters& parameters) {
+  constexpr std::int64_t kWaves = 4;
+  const at::Tensor frequencies = series({0.25, 0.125, 0.0625, 0.03125});
+  return SpeMask::sine(
+      graph.num_nodes(), parameters.take({"frequencies"}, frequencies),
+      parameters.take({"gains"}, at::full({1, kWaves}, 1 / std::sqrt(double{kWaves}), at::kDouble)),
+      parameters.take({"phases"}, at::zeros({1, kWaves}, at::kDouble)), flags.realisations, seed);
+}
+
+// Two boxes of eight steps: their product is a triangle.
+MaskPtr spe_convolutional(const MaskFlags& flags, const Graph& graph, std::uint64_t seed,
+                          MaskParameters& parameters) {
+  constexpr std::int64_t kTaps = 8;
+  const at::Tensor box = at::full({1, kTaps}, 1 / std::sqrt(double{kTaps}), at::kDouble);
+  return SpeMask::convolutional(graph.num_nodes(), parameters.take({"query_filter"}, box),
+                                parameters.take({"key_filter"}, box), flags.realisations, seed);
+}
+
 MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, c10::Device device,
                             MaskParameters& parameters) {
   const Graph raw = flags.graph.load_raw().to(device);
@@ -137,6 +169,12 @@ MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, c10::Dev
       return HypercubeHeatMask::for_graph(raw, parameters.take({"beta"}, one_head(flags.beta)));
     case MaskName::shortest_path:
       return shortest_path(flags, raw, parameters);
+    case MaskName::learned_features:
+      return learned_features(flags, raw, parameters);
+    case MaskName::spe_sine:
+      return spe_sine(flags, raw, seed, parameters);
+    case MaskName::spe_convolutional:
+      return spe_convolutional(flags, raw, seed, parameters);
   }
   fail("unknown mask {}", static_cast<int>(flags.name));
 }
@@ -170,6 +208,8 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
   add("--beta", flags.beta, "hypercube-heat: exp(-beta L)")->capture_default_str();
   add("--logits", flags.logits,
       "degree: z = sigmoid(logit) for degrees 0,1,... (default: z = (1 + degree) / (2 + degree))");
+  add("--realisations", flags.realisations, "spe-sine, spe-convolutional: rank of the random factors")
+      ->capture_default_str();
   add("--parameters", flags.parameters,
       "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
       ->type_name("FILE");

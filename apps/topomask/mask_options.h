@@ -22,6 +22,9 @@ enum class MaskName {
   forest,
   hypercube_heat,
   shortest_path,
+  learned_features,
+  spe_sine,
+  spe_convolutional,
 };
 
 // The learnable parameters of a mask have plain defaults here: a decay with distance, or a kernel's series.
@@ -34,6 +37,7 @@ struct MaskFlags {
   std::string parameters, out_parameters;  // files; what they hold comes before the defaults
   int hops = 1;
   double decay = 0.5, a = -1, b = 0, beta = 0.5;
+  std::int64_t realisations = 64;
   std::int64_t global_tokens = 0;
 
   MaskPtr make(std::uint64_t seed, c10::Device device = c10::kCPU) const;

@@ -85,6 +85,8 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
         ("karate", ["--mask", "power-series", "--coefficients", "1,0.5,0.2"],
          lambda g: topomask.PowerSeriesMask(g, init=[1, 0.5, 0.2])),
         ("grid:5x6", ["--mask", "toeplitz", "--decay", "0.3"], lambda g: topomask.ToeplitzMask((5, 6), decay=0.3)),
+        ("path:40", ["--mask", "spe-sine", "--realisations", "9"], lambda g: topomask.SineSPEMask(40, 9, seed=3)),
+        ("path:40", ["--mask", "spe-convolutional"], lambda g: topomask.ConvolutionalSPEMask(40, 64, seed=3)),
         ("grid:5x6", ["--global-tokens", "2", "--modulation", "1,0.5", "--p-halt", "0.4"],
          lambda g: topomask.GlobalTokensMask(topomask.GRFMask(g, 4, 0.4, 20, seed=3, init=[1, 0.5]), 2)),
     ],
@@ -137,6 +139,9 @@ STATE_DICTS = {
     "forest": (["--graph", "tree:4"], lambda: topomask.ForestMask(topomask.Graph.load("tree:4"), 2)),
     "hypercube-heat": (["--graph", "hypercube:5"], lambda: topomask.HypercubeHeatMask(5, 2)),
     "shortest-path": (["--graph", "karate"], lambda: topomask.ShortestPathMask(topomask.Graph.load("karate"), 33, 2)),
+    "learned-features": (["--graph", "karate"], lambda: topomask.LearnedFeaturesMask(34, 5, 2, init=torch.rand(2, 34, 5))),
+    "spe-sine": (["--graph", "path:30"], lambda: topomask.SineSPEMask(30, 64, 2, seed=3)),
+    "spe-convolutional": (["--graph", "path:30"], lambda: topomask.ConvolutionalSPEMask(30, 64, 2, seed=3)),
 }
 
 
