@@ -247,7 +247,7 @@ HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT row
     combine(p, 4, dots, weights);
     add(r0, weights[0]), add(r1, weights[1]), add(r2, weights[2]), add(r3, weights[3]);
   }
-  if (const std::int64_t rest = count - p; rest > 0) {
+  if (const std::int64_t rest = (count - p) & 3; rest > 0) {  // all that is left: p is where full groups end
     // The last group repeats its final row; the surplus weights are not used.
     const std::int64_t r0 = index[p], r1 = index[p + (rest > 1 ? 1 : 0)], r2 = index[count - 1];
     four_sums(d, dot(r0), dot(r1), dot(r2), hn::Zero(d), dots);

@@ -22,46 +22,39 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kMaxTable = 256;  // distances and "farther" are kept in one byte
 
-// out[h, e] = table[h, key[e]]
-at::Tensor values_at(const at::Tensor& table, const at::Tensor& keys) {
-  const std::int64_t heads = table.size(0), size = table.size(1), n = keys.size(0);
-  at::Tensor out = at::empty({heads, n, n}, table.options());
+template <class T>
+void look_up_any(const at::Tensor& keys, const at::Tensor& table, at::Tensor& out) {
   const auto* key = keys.const_data_ptr<std::uint8_t>();
-  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "look_up", [&] {
-    const auto* values = table.const_data_ptr<scalar_t>();
+  const std::int64_t heads = table.size(0), size = table.size(1);
 #ifdef TOPOMASK_CUDA
-    if (table.is_cuda()) {
-      const CudaLaunch launch(table);
-      check_cuda(look_up_on_device(key, n * n, values, heads, size, out.data_ptr<scalar_t>(), launch.stream),
-                 "look_up");
-      return;
-    }
+  if (table.is_cuda()) {
+    const CudaLaunch launch(table);
+    check_cuda(look_up_on_device(key, keys.numel(), table.const_data_ptr<T>(), heads, size, out.data_ptr<T>(),
+                                 launch.stream),
+               "look_up");
+    return;
+  }
 #endif
-    look_up(key, n * n, values, heads, size, out.data_ptr<scalar_t>());
-  });
-  return out;
+  look_up(key, keys.numel(), table.const_data_ptr<T>(), heads, size, out.data_ptr<T>());
 }
 
-at::Tensor table_gradient(const at::Tensor& g, const at::Tensor& keys, std::int64_t size) {
-  const std::int64_t heads = g.size(0), n = keys.size(0);
-  at::Tensor grad = at::empty({heads, size}, g.options());
+template <class T>
+void look_up_backward_any(const at::Tensor& keys, const at::Tensor& grad_out, at::Tensor& grad_table) {
   const auto* key = keys.const_data_ptr<std::uint8_t>();
-  AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "look_up_backward", [&] {
-    const auto* gradient = g.const_data_ptr<scalar_t>();
+  const std::int64_t heads = grad_table.size(0), size = grad_table.size(1);
 #ifdef TOPOMASK_CUDA
-    if (g.is_cuda()) {
-      const CudaLaunch launch(g);
-      const at::Tensor partial =
-          at::empty({look_up_runs(n * n), heads, size}, g.options().dtype(at::kDouble));
-      check_cuda(look_up_backward_on_device(key, n * n, gradient, heads, size, partial.data_ptr<double>(),
-                                            grad.data_ptr<scalar_t>(), launch.stream),
-                 "look_up_backward");
-      return;
-    }
+  if (grad_out.is_cuda()) {
+    const CudaLaunch launch(grad_out);
+    const at::Tensor partial =
+        at::empty({look_up_runs(keys.numel()), heads, size}, grad_out.options().dtype(at::kDouble));
+    check_cuda(
+        look_up_backward_on_device(key, keys.numel(), grad_out.const_data_ptr<T>(), heads, size,
+                                   partial.data_ptr<double>(), grad_table.data_ptr<T>(), launch.stream),
+        "look_up_backward");
+    return;
+  }
 #endif
-    look_up_backward(key, n * n, gradient, heads, size, grad.data_ptr<scalar_t>());
-  });
-  return grad;
+  look_up_backward(key, keys.numel(), grad_out.const_data_ptr<T>(), heads, size, grad_table.data_ptr<T>());
 }
 
 // [H, size] at [N, N] keys -> [H, N, N], without the N^2 wide indices a gather would need.
@@ -70,13 +63,20 @@ class LookUp : public torch::autograd::Function<LookUp> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& table, const at::Tensor& keys) {
     context->save_for_backward({keys});
     context->saved_data["size"] = table.size(1);
-    return values_at(table.contiguous(), keys);
+    const at::Tensor values = table.contiguous();
+    at::Tensor out = at::empty({values.size(0), keys.size(0), keys.size(1)}, values.options());
+    AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "look_up",
+                               [&] { look_up_any<scalar_t>(keys, values, out); });
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
     const at::Tensor keys = context->get_saved_variables()[0];
-    return {table_gradient(grad_outputs[0].contiguous(), keys, context->saved_data["size"].toInt()),
-            at::Tensor()};
+    const at::Tensor g = grad_outputs[0].contiguous();
+    at::Tensor grad = at::empty({g.size(0), context->saved_data["size"].toInt()}, g.options());
+    AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "look_up_backward",
+                               [&] { look_up_backward_any<scalar_t>(keys, g, grad); });
+    return {grad, at::Tensor()};
   }
 };
 

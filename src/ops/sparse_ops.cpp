@@ -135,7 +135,9 @@ TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorL
     const at::Tensor right =
         real_argument("sparse_product", "key_values", in[1], {left.size(0), pair.key.nnz()});
     check_one_dtype("sparse_product", "key_values", right, left);
-    return sparse_product({pair.query.pattern, pair.key.pattern, result.pattern}, left, right);
+    const ProductPatterns patterns{
+        .query = pair.query.pattern, .key = pair.key.pattern, .product = result.pattern};
+    return sparse_product(patterns, left, right);
   };
 }
 

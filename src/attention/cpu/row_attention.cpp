@@ -287,7 +287,7 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
 // Calls use(n), n a compile-time constant, for rows of n vectors that the loops in registers take; returns
 // whether it did.
 template <class T, class Use>
-HWY_INLINE bool in_registers(const RowAttention<T>& head, const Use& use) {
+HWY_INLINE bool in_registers([[maybe_unused]] const RowAttention<T>& head, [[maybe_unused]] const Use& use) {
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
   constexpr std::int64_t kLanes = hn::MaxLanes(hn::ScalableTag<T>());
   if (head.features != head.value_columns) return false;
