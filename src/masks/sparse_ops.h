@@ -22,8 +22,8 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 struct ProductOnDevice;  // sparse_product_cuda.h
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
-  std::shared_ptr<const Expansions> expansions;  // of the CPU; may be empty or null
-  std::shared_ptr<ProductOnDevice> on_device;    // what a GPU knows of them; null on the CPU
+  std::shared_ptr<const Expansions> expansions = {};  // of the CPU; may be empty or null
+  std::shared_ptr<ProductOnDevice> on_device = {};    // what a GPU knows of them; null on the CPU
 };
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);
