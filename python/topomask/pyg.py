@@ -76,6 +76,8 @@ class GRFConv(nn.Module):
             self._mask = [self._new_mask(graph)]
             self._seen = (edge_index, edge_weight, num_nodes)
         mask = self._mask[0]
+        if mask.device != self.f.device:
+            mask.to(self.f.device)
         mask.f = self.f
         return mask
 
