@@ -13,7 +13,7 @@ import topomask
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {"libtopomask.so.0", "libtopomask_models.so.0", "libtopomask_ops.so"}
 # What a wheel may expect to be there: torch and what it brings, and what every Linux has.
-EXPECTED = r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp|cudart|c|m|dl|rt|pthread|stdc\+\+|gcc_s|z)\b|ld-linux"
+EXPECTED = r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp|cudart|c|m|dl|rt|pthread|stdc\+\+|gcc_s|z)\.so|ld-linux"
 
 
 def package_files() -> set[str]:
