@@ -277,6 +277,8 @@ def normalise(graph: Graph, how: Normalisation = "symmetric") -> Graph:
 
 def union(graphs: Sequence[Graph]) -> Graph:
     """The disjoint union of graphs, as one graph with `ptr`."""
+    device = graphs[0].device if graphs else torch.device("cpu")
+    graphs = [g.to("cpu") for g in graphs]
     starts = torch.tensor([0, *(g.num_nodes for g in graphs)]).cumsum(0)
     entries = torch.tensor([0, *(g.num_entries for g in graphs)]).cumsum(0)
     return Graph(
@@ -285,4 +287,4 @@ def union(graphs: Sequence[Graph]) -> Graph:
         torch.cat([torch.empty(0), *(g.weight for g in graphs)]),
         any(g.directed for g in graphs),
         starts,
-    )
+    ).to(device)
