@@ -4,8 +4,8 @@
 # linking the wheel's own libraries directly works with and without one. Torch's libgomp is linked too: a process
 # must have one OpenMP runtime.
 #
-#   TOPOMASK_PYTHON   the Python that has torch; by default the environment variable of that name, else what
-#                     scripts/setup.sh chose, else .venv of this project, else python3
+#   TOPOMASK_PYTHON   the Python that has torch: the one that pip runs in where it builds, else the environment
+#                     variable of that name, else what scripts/setup.sh chose, else .venv of this project, else python3
 #
 # Sets TORCH_ROOT (the folder of the Python package) and TORCH_VERSION.
 
@@ -13,7 +13,9 @@ set(_supported_min 2.11)
 set(_supported_max 2.13)
 
 set(TOPOMASK_PYTHON "$ENV{TOPOMASK_PYTHON}" CACHE FILEPATH "The Python interpreter that has torch")
-if(NOT TOPOMASK_PYTHON)
+if(DEFINED SKBUILD)
+  set(TOPOMASK_PYTHON ${Python_EXECUTABLE})
+elseif(NOT TOPOMASK_PYTHON)
   set(_python "")
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.setup/python)
     file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/.setup/python _python LIMIT_COUNT 1)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from glob import glob
 
 
 def folder_of(package: str) -> str:
@@ -14,8 +15,10 @@ def folder_of(package: str) -> str:
 
 def main() -> None:
     program = os.path.join(folder_of("topomask"), "bin", "topomask")
-    # The program looks for torch beside the package; it may be elsewhere.
-    folders = [os.path.join(folder_of("torch"), "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    # The program looks for torch, and for the CUDA that torch brings, beside the package; they may be elsewhere.
+    torch = folder_of("torch")
+    folders = [os.path.join(torch, "lib"), *sorted(glob(os.path.join(torch, "..", "nvidia", "cu*", "lib")))]
+    folders.append(os.environ.get("LD_LIBRARY_PATH", ""))
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
     try:
         os.execv(program, ["topomask", *sys.argv[1:]])

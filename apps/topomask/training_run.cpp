@@ -139,9 +139,15 @@ TrainingReport run_training(const TrainingRun& run, const ImageData& data) {
   const TrainOptions train = run.settings.train_options();
   ImageClassification task(data, options);
   const Json normalisation = {{"mean", data.mean}, {"stddev", data.stddev}};
-  Trainer trainer(
-      task, train, run.folder,
-      {{"model", "vit"}, {"config", run.settings.to_toml()}, {"normalisation", normalisation.dump()}});
+  const Json images = {{"channels", data.channels},
+                       {"height", data.height},
+                       {"width", data.width},
+                       {"patch", options.model.patch}};
+  Trainer trainer(task, train, run.folder,
+                  {{"model", "vit"},
+                   {"config", run.settings.to_toml()},
+                   {"normalisation", normalisation.dump()},
+                   {"images", images.dump()}});
   write_text_atomically(inside(run.folder, kConfigFile), run.settings.to_toml());
   if (run.resume && trainer.resume() && run.prints_text) fmt::print("going on from the last checkpoint\n");
 

@@ -8,7 +8,7 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 from topomask import nn
 from topomask._attention import attention, plan_attention
 from topomask._load import version as _version
-from topomask.combined_masks import BlockDiagonalMask, GlobalTokensMask, ScaledMask, SumMask
+from topomask.combined_masks import AbsoluteMask, BlockDiagonalMask, GlobalTokensMask, ScaledMask, SumMask
 from topomask.features import WalkFeatures, sample_walk_features
 from topomask.graph import Graph, normalise, union
 from topomask.grf_mask import GRFMask, PowerSeriesMask
@@ -34,6 +34,7 @@ from topomask.structured_masks import (
 
 __version__ = _version()
 __all__ = [
+    "AbsoluteMask",
     "BlockDiagonalMask",
     "CausalMask",
     "ConvolutionalSPEMask",

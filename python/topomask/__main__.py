@@ -1,8 +1,6 @@
 """`python -m topomask ...` is the command line program `topomask ...`."""
 
-import sys
-
-from topomask._load import run_program
+from topomask_command import main
 
 if __name__ == "__main__":
-    run_program(sys.argv[1:])
+    main()

@@ -21,6 +21,7 @@ Engine = Literal["auto", "dense", "feature", "mask"]
 FeatureMap = Callable[[Tensor], Tensor]
 
 _MAX_FACTOR_RANK = 8  # masks of a higher rank are multiplied like any other
+_CUDA_IS_BUILT: bool = ops.cuda_is_built()
 
 
 def feature_map_of(name: str, epsilon: float) -> FeatureMap:
@@ -76,9 +77,10 @@ def attention(
     Linear: (M . phi(Q) phi(K)^T) V over its row sums; softmax: (M . exp(Q K^T / sqrt(d))) V over its row sums.
 
     Args:
-        q, k: [B, H, N, d], or packed [N, H, d]; float32, float64 or bfloat16 (accumulated in float32).
+        q, k: [B, H, N, d], or packed [N, H, d]; float32, float64, bfloat16 or, on a GPU, float16 (both accumulated
+            in float32).
         v: [B, H, N, d_v], or packed [N, H, d_v].
-        mask: for N nodes, with 1 or H heads; None is attention without a mask.
+        mask: for N nodes, with 1 or H heads, on the device of q; None is attention without a mask.
         kind: "linear" or "softmax".
         feature_map: phi: "relu" (max(x, 0) + epsilon), "elu1", "squared-relu", "identity", "favor"
             (FAVOR+ with num_features random features of feature_seed), or a function of a tensor.
@@ -102,27 +104,35 @@ def attention(
     if v.numel() == 0:
         return v.clone()
 
-    # Sums over many nodes need more digits than bfloat16 has, so autocast ends here.
+    # Sums over many nodes need more digits than 16 bits have, so autocast ends here. The GPU's kernels for the mask and
+    # the dense engine read 16-bit numbers and add up in float32 by themselves.
     with torch.autocast(q.device.type, enabled=False):
-        dtype = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
+        wide = _wide(q)
+        narrow = q.dtype if q.is_cuda else wide
         queries, keys, values = (
-            (x.permute(1, 0, 2).unsqueeze(0) if packed else x).to(dtype) for x in (q, k, v)
+            (x.permute(1, 0, 2).unsqueeze(0) if packed else x).to(narrow) for x in (q, k, v)
         )
+
+        def features() -> tuple[Tensor, Tensor]:
+            made = _features(queries.to(wide), keys.to(wide), feature_map, epsilon, num_features, feature_seed)
+            return made[0].to(narrow), made[1].to(narrow)  # rounded once
+
         scores = "softmax" if kind == "softmax" else "features"
         if scores == "features" and feature_map != "relu":
-            queries, keys = _features(queries, keys, feature_map, epsilon, num_features, feature_seed)
+            queries, keys = features()
         chosen, block, _ = _plan(mask, queries, values, kind, engine, max_workspace)
         if scores == "features" and feature_map == "relu":
             if chosen == "mask":
                 scores = "relu"  # made on the way, row by row
             else:
-                queries, keys = _features(queries, keys, feature_map, epsilon, num_features, feature_seed)
+                queries, keys = features()
         if chosen == "mask":
             out = _mask_engine(queries, keys, values, mask, scores, epsilon, normaliser_guard)
         elif chosen == "dense":
-            matrix = mask.dense(dtype)
+            matrix = mask.dense(wide)
             out = ops.dense_attention(queries, keys, values, matrix, scores, normaliser_guard, max_workspace)
         else:
+            queries, keys, values = (x.to(wide) for x in (queries, keys, values))
             out = _feature_engine(queries, keys, values, mask, block, normaliser_guard, max_workspace)
         if packed:
             out = out.squeeze(0).permute(1, 0, 2)
@@ -152,12 +162,16 @@ def plan_attention(
 
 def _mask_for(mask: Mask | None, q: Tensor) -> Mask:
     num_nodes, heads = (q.shape[0], q.shape[1]) if q.dim() == 3 else (q.shape[2], q.shape[1])
-    mask = NoMask(num_nodes) if mask is None else mask
+    mask = NoMask(num_nodes).to(q.device) if mask is None else mask
     name = type(mask).__name__
     if mask.num_nodes != num_nodes:
         raise ValueError(f"attention: mask '{name}' is for {mask.num_nodes} nodes, q has {num_nodes}")
     if mask.heads not in (1, heads):
         raise ValueError(f"attention: mask '{name}' has {mask.heads} heads, q has {heads}")
+    if mask.device not in (None, q.device):
+        raise ValueError(
+            f"attention: mask '{name}' is on {mask.device}, q is on {q.device}: move it with mask.to(q.device)"
+        )
     return mask
 
 
@@ -168,8 +182,14 @@ def _check_operand(name: str, x: Tensor, q: Tensor, finite: bool) -> None:
         raise ValueError(
             f"attention: q and {name} must have the same number of dimensions, got {q.dim()} and {x.dim()}"
         )
-    if x.dtype not in (torch.float32, torch.float64, torch.bfloat16):
-        raise ValueError(f"attention: {name} must be float32, float64 or bfloat16, got {x.dtype}")
+    if x.is_cuda and not _CUDA_IS_BUILT:
+        raise ValueError(f"attention: {name} is on {x.device}, but this topomask was built without CUDA")
+    if x.dtype not in (torch.float32, torch.float64, torch.bfloat16) and not (
+        x.is_cuda and x.dtype == torch.float16
+    ):
+        raise ValueError(
+            f"attention: {name} must be float32, float64, bfloat16 or, on a GPU, float16, got {x.dtype} on {x.device}"
+        )
     if x.dtype != q.dtype:
         raise ValueError(f"attention: q and {name} must have one dtype, got {q.dtype} and {x.dtype}")
     if x.device != q.device:
@@ -197,14 +217,15 @@ def _plan_now(
     mask: list[int],
     cost: list[float],
     shape: list[int],
-    float64: bool,
+    dtype: torch.dtype,
+    device: torch.device,
     kind: str,
     engine: str,
     max_workspace: int,
 ) -> tuple[str, int, str]:
     # The planner counts; there is nothing to trace in it.
     with _disable_current_modes():
-        return ops.plan_attention(name, mask, cost, shape, float64, kind, engine, max_workspace)
+        return ops.plan_attention(name, mask, cost, shape, dtype, device, kind, engine, max_workspace)
 
 
 _planned: Callable[..., tuple[str, int, str]] = torch.compiler.assume_constant_result(_plan_now)
@@ -219,13 +240,18 @@ def _plan(
     counts = [mask.num_nodes, mask.heads, mask.num_entries(), int(mask.entries_per_head()), mask.rank()]
     shape = [batch, _constant(q.shape[1]), _constant(q.shape[3]), _constant(v.shape[3])]
     return _planned(
-        type(mask).__name__, counts, list(mask.cost()), shape, q.dtype == torch.float64, kind, engine, max_workspace
+        type(mask).__name__, counts, list(mask.cost()), shape, q.dtype, q.device, kind, engine, max_workspace
     )  # fmt: skip
 
 
 def _constant(size: int) -> int:
     """The number itself, where a tracer has put a symbol for it."""
     return len(range(size))
+
+
+def _wide(q: Tensor) -> torch.dtype:
+    """What sums are added up in."""
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
 def _mask_engine(
@@ -238,7 +264,7 @@ def _mask_engine(
         part = slice(None) if len(entries) == 1 else slice(head, head + 1)
         outs.append(
             ops.mask_attention(
-                q[:, part], k[:, part], v[:, part], values.to(q.dtype), pattern, scores, epsilon, guard
+                q[:, part], k[:, part], v[:, part], values.to(_wide(q)), pattern, scores, epsilon, guard
             )
         )
     return outs[0] if len(outs) == 1 else torch.cat(outs, 1)

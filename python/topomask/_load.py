@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
@@ -34,16 +31,6 @@ def check_torch(torch_version: str) -> None:
 def program() -> Path:
     """Where the `topomask` command line program is."""
     return _FOLDER / "bin" / "topomask"
-
-
-def run_program(arguments: list[str]) -> NoReturn:
-    """Becomes the command line program. It looks for torch beside the package, and here if it is elsewhere."""
-    folders = [os.path.join(os.path.dirname(torch.__file__), "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
-    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
-    try:
-        os.execv(program(), ["topomask", *arguments])
-    except OSError as error:
-        sys.exit(f"topomask: {program()} does not run: {error.strerror}")
 
 
 def load_operators() -> None:

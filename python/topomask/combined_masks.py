@@ -22,11 +22,11 @@ class _MergedEntries(nn.Module):
         for index in range(max(len(entries) for entries in parts)):
             patterns = [_nth(entries, index)[0] for entries in parts]
             row_ptr, col, slot = ops.merge_patterns(
-                [p[0] for p in patterns], [p[1] for p in patterns], list(offsets), num_nodes
+                [p[0].cpu() for p in patterns], [p[1].cpu() for p in patterns], list(offsets), num_nodes
             )
             union = PatternBuffers(make_pattern(row_ptr, col))
             union.register_buffer("slot", slot, persistent=False)
-            self.unions.append(union)
+            self.unions.append(union.to(patterns[0][0].device))
 
     @property
     def nnz(self) -> int:
@@ -259,6 +259,49 @@ class ScaledMask(Mask):
         return work + 2 * self.num_nodes, moved + 16 * self.num_nodes
 
 
+class AbsoluteMask(Mask):
+    """|M|, entry by entry: keeps normalisers positive while learned parameters change sign.
+
+    Its derivative is the sign of an entry, and 0 where the entry is 0. The magnitude of a product is no product, so the
+    factors of M are lost: it is worked with by its entries or, for small graphs, written out.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        super().__init__(mask.num_nodes, mask.heads)
+        self.mask = mask
+
+    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
+        self._check_columns(x)
+        entries = self.entries()
+        if entries is None:
+            matrix = self.dense(x.dtype)
+            return (matrix.transpose(-2, -1) if transposed else matrix) @ x
+        parts = [x] if len(entries) == 1 else x.split(1)
+        return torch.cat([
+            ops.sparse_matmul(values.to(x.dtype), part, pattern, transposed)
+            for (pattern, values), part in zip(entries, parts)
+        ])  # fmt: skip
+
+    def entries(self) -> Entries | None:
+        entries = self.mask.entries()
+        return None if entries is None else [(pattern, values.abs()) for pattern, values in entries]
+
+    def num_entries(self) -> int:
+        return self.mask.num_entries()
+
+    def entries_per_head(self) -> bool:
+        return self.mask.entries_per_head()
+
+    def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self.mask.dense(dtype).abs()
+
+    def cost(self) -> tuple[float, float]:
+        entries = float(self.num_nodes) ** 2
+        if self.num_entries() >= 0:
+            entries = self.num_entries() // (self.heads if self.entries_per_head() else 1)
+        return entries, 12 * entries
+
+
 class GlobalTokensMask(Mask):
     """Tokens in front of the nodes (CLS) that see and are seen by all: [[1, 1], [1, M]]."""
 
@@ -271,7 +314,8 @@ class GlobalTokensMask(Mask):
             inner = _entries_of([mask])
         self.global_rows = self.merged = None
         if inner is not None:
-            self.global_rows = PatternBuffers(self._global_pattern())
+            pattern, _ = inner[0][0]
+            self.global_rows = PatternBuffers(self._global_pattern()).to(pattern[0].device)
             self.merged = _MergedEntries(self.num_nodes, self._with_tokens(inner[0]), [0, tokens])
 
     def _global_pattern(self) -> Pattern:

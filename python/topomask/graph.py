@@ -1,4 +1,4 @@
-"""Graphs: the weighted adjacency matrix W as compressed sparse rows on the CPU."""
+"""Graphs: the weighted adjacency matrix W as compressed sparse rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Duplicates = Literal["keep", "drop", "sum"]
 class Graph:
     """A graph of N nodes with E entries; an undirected edge is an entry in both rows.
 
-    Make one with a `from_...` function; they check everything. Edge weights are constants: no gradient flows to
-    them.
+    Make one with a `from_...` function; they check everything and give a graph on the CPU. `to(device)` moves it, and a
+    mask is made where its graph is. Edge weights are constants: no gradient flows to them.
     """
 
     row_ptr: Tensor
@@ -43,6 +43,17 @@ class Graph:
     @property
     def num_entries(self) -> int:
         return self.col.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.row_ptr.device
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The same graph there. What is asked of a graph is computed on the CPU, wherever it is."""
+        if torch.device(device) == self.device:
+            return self
+        ptr = None if self.ptr is None else self.ptr.to(device)
+        return Graph(self.row_ptr.to(device), self.col.to(device), self.weight.to(device), self.directed, ptr)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
@@ -201,17 +212,20 @@ class Graph:
 
     def normalised(self, how: Normalisation = "symmetric") -> Graph:
         """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max_ij |A_ij| d_i, "none" A."""
-        weight = ops.normalise(self.row_ptr, self.col, self.weight, self.directed, how)
-        return replace(self, weight=weight)
+        rows = self.to("cpu")
+        weight = ops.normalise(rows.row_ptr, rows.col, rows.weight, self.directed, how)
+        return replace(self, weight=weight.to(self.device))
 
     def transposed(self) -> Graph:
         """Every edge the other way round."""
-        row_ptr, col, weight = ops.transpose_graph(self.row_ptr, self.col, self.weight)
-        return replace(self, row_ptr=row_ptr, col=col, weight=weight)
+        rows = self.to("cpu")
+        row_ptr, col, weight = ops.transpose_graph(rows.row_ptr, rows.col, rows.weight)
+        return replace(rows, row_ptr=row_ptr, col=col, weight=weight).to(self.device)
 
     def is_symmetric(self) -> bool:
         """Whether W equals its transpose, weights included."""
-        return bool(ops.is_symmetric(self.row_ptr, self.col, self.weight))
+        rows = self.to("cpu")
+        return bool(ops.is_symmetric(rows.row_ptr, rows.col, rows.weight))
 
     def degrees(self) -> Tensor:
         """[N] int64: entries of each row."""
@@ -219,15 +233,16 @@ class Graph:
 
     def to_dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """W as [N, N]; for small graphs."""
-        rows = torch.repeat_interleave(torch.arange(self.num_nodes), self.row_ptr.diff())
-        dense = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype)
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        rows = torch.repeat_interleave(nodes, self.row_ptr.diff())
+        dense = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype, device=self.device)
         return dense.index_put((rows, self.col.long()), self.weight.to(dtype), accumulate=True)
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
         """W as a SciPy CSR matrix."""
         import scipy.sparse
 
-        arrays = (self.weight.numpy(), self.col.numpy(), self.row_ptr.numpy())
+        arrays = tuple(part.cpu().numpy() for part in (self.weight, self.col, self.row_ptr))
         return scipy.sparse.csr_matrix(arrays, shape=(self.num_nodes, self.num_nodes))
 
     def walks(
@@ -240,10 +255,12 @@ class Graph:
         coupling: str = "independent",
     ) -> Tensor:
         """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, -1 after the end."""
-        return ops.sample_walks(
-            self.row_ptr, self.col, self.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
+        rows = self.to("cpu")
+        walks = ops.sample_walks(
+            rows.row_ptr, rows.col, rows.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
             signed_seed(seed), 0,
         )  # fmt: skip
+        return walks.to(self.device)
 
 
 def signed_seed(seed: int) -> int:
@@ -260,6 +277,8 @@ def normalise(graph: Graph, how: Normalisation = "symmetric") -> Graph:
 
 def union(graphs: Sequence[Graph]) -> Graph:
     """The disjoint union of graphs, as one graph with `ptr`."""
+    device = graphs[0].device if graphs else torch.device("cpu")
+    graphs = [g.to("cpu") for g in graphs]
     starts = torch.tensor([0, *(g.num_nodes for g in graphs)]).cumsum(0)
     entries = torch.tensor([0, *(g.num_entries for g in graphs)]).cumsum(0)
     return Graph(
@@ -268,4 +287,4 @@ def union(graphs: Sequence[Graph]) -> Graph:
         torch.cat([torch.empty(0), *(g.weight for g in graphs)]),
         any(g.directed for g in graphs),
         starts,
-    )
+    ).to(device)

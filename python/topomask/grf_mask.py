@@ -138,7 +138,7 @@ class GRFMask(Mask):
             )
         self.num_walks, self.p_halt, self.max_hops, self.seed = num_walks, p_halt, max_hops, seed
         self.ensembles = ensembles
-        w = graph.normalised(normalise)
+        w = graph.to("cpu").normalised(normalise)  # walks and patterns are made there and then moved
         transposed = w if w.is_symmetric() else w.transposed()
         seeds = [signed_seed(seed)] if shared_walks else ops.derive_seeds(signed_seed(seed), heads).tolist()
 
@@ -160,6 +160,7 @@ class GRFMask(Mask):
         series = ops.kernel_series(init, max_hops, ensembles != "asymmetric") if isinstance(init, str) else init
         self.f = nn.Parameter(_initial(series, heads, max_hops + 1, dtype, "GRFMask", "max_hops"))
         self._kept: tuple[Tensor, int, list[tuple[Pattern, Tensor]]] | None = None
+        self.to(graph.device)
 
     def _f(self, index: int) -> Tensor:
         f = self.f if self.f.dtype in (torch.float32, torch.float64) else self.f.float()
@@ -173,8 +174,8 @@ class GRFMask(Mask):
         query, key = (values[row].detach() for values in walks.values(self._f(head)))
         phi = csr_tensor(walks.query.get_buffer("row_ptr"), walks.query.get_buffer("col"), query)
         if walks.one_hot_keys:
-            node = torch.arange(self.num_nodes + 1)
-            return phi, csr_tensor(node, node[:-1], torch.ones(self.num_nodes, dtype=query.dtype))
+            node = torch.arange(self.num_nodes + 1, device=query.device)
+            return phi, csr_tensor(node, node[:-1], query.new_ones(self.num_nodes))
         keys = walks.key or walks.query
         return phi, csr_tensor(keys.get_buffer("row_ptr"), keys.get_buffer("col"), key)
 
@@ -233,7 +234,7 @@ class GRFMask(Mask):
         if self.num_entries() >= 0:
             return super().dense(dtype)
         n = self.num_nodes
-        return self.multiply(torch.eye(n, dtype=dtype).expand(self.heads, n, n))
+        return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
 
     def cost(self) -> tuple[float, float]:
         total = 0
@@ -275,11 +276,12 @@ class PowerSeriesMask(Mask):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(graph.num_nodes, heads)
-        w = graph.normalised(normalise)
+        w = graph.to("cpu").normalised(normalise)
         self.rows = PatternBuffers(make_pattern(w.row_ptr, w.col))
         self.register_buffer("weight", w.weight.unsqueeze(0), persistent=False)
         series = ops.kernel_series(init, max_power, False) if isinstance(init, str) else init
         self.alpha = nn.Parameter(_initial(series, heads, max_power + 1, dtype, "PowerSeriesMask", "max_power"))
+        self.to(graph.device)
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         self._check_columns(x)
@@ -302,7 +304,7 @@ def _initial(
     init: Sequence[float] | Tensor, heads: int, terms: int, dtype: torch.dtype, owner: str, last: str
 ) -> Tensor:
     """[heads, terms] from numbers (zero beyond them), [terms] or [heads, terms]."""
-    values = torch.as_tensor(init, dtype=dtype).detach()
+    values = torch.as_tensor(init, dtype=dtype, device="cpu").detach()
     if values.dim() == 1 and 0 < values.shape[0] < terms:
         values = torch.cat([values, values.new_zeros(terms - values.shape[0])])
     if values.shape not in ((terms,), (heads, terms)):

@@ -78,12 +78,13 @@ class NodeKernel:
     def fit(self, nodes: npt.ArrayLike, y: object = None) -> NodeKernel:
         """Samples the walks and remembers the training nodes: [n] indices."""
         self.nodes_ = self._checked(nodes)
+        graph = self.graph.to("cpu")
         if self.exact:
-            w = self.graph.normalised(self.normalise)
+            w = graph.normalised(self.normalise)
             self._matrix = ops.exact_kernel(w.row_ptr, w.col, w.weight, w.directed, self.kernel)
             return self
         mask = GRFMask(
-            self.graph, self.num_walks, self.p_halt, self.max_hops, seed=self.seed, init=self.kernel,
+            graph, self.num_walks, self.p_halt, self.max_hops, seed=self.seed, init=self.kernel,
             coupling=self.coupling, normalise=self.normalise, dtype=torch.float64,  # type: ignore[arg-type]
         )  # fmt: skip
         query, key = mask.features()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import torch
@@ -42,6 +43,13 @@ class Mask(ExactBuffers):
             raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
         self.num_nodes = num_nodes
         self.heads = heads
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the mask computes; None where it has no tensors and follows what it is given."""
+        for tensor in itertools.chain(self.parameters(), self.buffers()):
+            return tensor.device
+        return None
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         """M x, or M^T x. x: [H, N, C] with H = heads, or anything where heads is 1; float32 or float64."""
@@ -89,7 +97,7 @@ class Mask(ExactBuffers):
         factors = self.factors()
         if factors is not None:
             return factors[0].to(dtype) @ factors[1].to(dtype).transpose(-2, -1)
-        return self.multiply(torch.eye(n, dtype=dtype).expand(self.heads, n, n))
+        return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
 
     def extra_repr(self) -> str:
         return f"nodes={self.num_nodes}, heads={self.heads}"
@@ -117,7 +125,8 @@ class Mask(ExactBuffers):
 
 
 def _write_out(pattern: Pattern, values: Tensor, n: int) -> Tensor:
-    rows = torch.repeat_interleave(torch.arange(n), pattern[0].diff(), output_size=pattern[1].shape[0])
+    nodes = torch.arange(n, device=values.device)
+    rows = torch.repeat_interleave(nodes, pattern[0].diff(), output_size=pattern[1].shape[0])
     flat = values.new_zeros(values.shape[0], n * n)
     return flat.index_copy(1, rows * n + pattern[1], values).view(-1, n, n)
 

@@ -23,8 +23,9 @@ class SparseMask(Mask):
                 f"got {list(values.shape)}"
             )
         super().__init__(row_ptr.shape[0] - 1, values.shape[0])
-        self.rows = PatternBuffers(make_pattern(row_ptr, col))
+        self.rows = PatternBuffers(make_pattern(row_ptr.cpu(), col.cpu()))
         self.values = nn.Parameter(values.detach().clone(), requires_grad=learnable)
+        self.to(values.device)
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         self._check_columns(x)
@@ -45,11 +46,23 @@ class NeighbourMask(SparseMask):
     """M_ij = 1 where j lies within `hops` steps of i along the edges, else 0 (hard, as in GAT)."""
 
     def __init__(self, graph: Graph, hops: int = 1, *, include_self: bool = True) -> None:
-        row_ptr, col = ops.neighbour_pattern(graph.row_ptr, graph.col, hops, include_self)
-        super().__init__(row_ptr, col, torch.ones(1, col.shape[0]), learnable=False)
+        rows = graph.to("cpu")
+        row_ptr, col = ops.neighbour_pattern(rows.row_ptr, rows.col, hops, include_self)
+        ones = torch.ones(1, col.shape[0], device=graph.device)
+        super().__init__(row_ptr, col, ones, learnable=False)
+        del self.values  # nothing is learned: no part of a state dict
+        self.register_buffer("values", ones, persistent=False)
 
 
-class NoMask(Mask):
+class _PlacedMask(Mask):
+    """A mask that has no tensors but must know where it is when it is a part of another."""
+
+    def __init__(self, num_nodes: int, heads: int = 1) -> None:
+        super().__init__(num_nodes, heads)
+        self.register_buffer("place", torch.empty(0), persistent=False)
+
+
+class NoMask(_PlacedMask):
     """Attention without a mask: all entries 1."""
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
@@ -57,7 +70,7 @@ class NoMask(Mask):
         return x.sum(1, keepdim=True).expand_as(x)
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
-        ones = torch.ones(1, self.num_nodes, 1)
+        ones = torch.ones(1, self.num_nodes, 1, device=self.device)
         return ones, ones
 
     def rank(self) -> int:
@@ -67,7 +80,7 @@ class NoMask(Mask):
         return float(self.num_nodes), 8.0 * self.num_nodes
 
 
-class CausalMask(Mask):
+class CausalMask(_PlacedMask):
     """M_ij = 1 for j <= i, as a prefix sum."""
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
@@ -103,7 +116,9 @@ class DegreeMask(LowRankMask):
         last = largest if max_degree is None else max_degree
         self.register_buffer("degree", degree.clamp_max(last), persistent=False)
         # z = (1 + degree) / (2 + degree) at first
-        self.logits = nn.Parameter(torch.arange(1, last + 2).log().expand(heads, -1).clone())
+        self.logits = nn.Parameter(
+            torch.arange(1, last + 2, device=graph.device).log().expand(heads, -1).clone()
+        )
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         angle = torch.sigmoid(self.logits)[:, self.get_buffer("degree")] * (math.pi / 4)

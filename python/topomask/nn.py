@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from topomask._attention import Engine, FeatureMap, Kind, attention
 from topomask.mask import Mask
 
-__all__ = ["GraphMaskedAttention", "TransformerBlock"]
+__all__ = ["GraphMaskedAttention", "TransformerBlock", "VisionTransformer"]
 
 
 class GraphMaskedAttention(nn.Module):
@@ -20,7 +20,7 @@ class GraphMaskedAttention(nn.Module):
         heads: attention heads.
         mask: for the N nodes of the input, with 1 or `heads` heads. It may be given at the call instead.
         bias: of the projections.
-        kind, feature_map, engine: as in `topomask.attention`.
+        kind, feature_map, engine, epsilon: as in `topomask.attention`.
     """
 
     def __init__(
@@ -33,13 +33,14 @@ class GraphMaskedAttention(nn.Module):
         kind: Kind = "linear",
         feature_map: str | FeatureMap = "relu",
         engine: Engine = "auto",
+        epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
             raise ValueError(f"GraphMaskedAttention: dim must be a multiple of heads, got {dim} and {heads}")
         self.dim, self.heads = dim, heads
         self.mask = mask
-        self.kind, self.feature_map, self.engine = kind, feature_map, engine
+        self.kind, self.feature_map, self.engine, self.epsilon = kind, feature_map, engine, epsilon
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim)) if bias else None
         self.out_proj = nn.Linear(dim, dim, bias=bias)
@@ -80,6 +81,7 @@ class GraphMaskedAttention(nn.Module):
             kind=self.kind,
             feature_map=self.feature_map,
             engine=self.engine,
+            epsilon=self.epsilon,
         )
         out = self.out_proj(out.transpose(1, 2).flatten(-2))
         return (out if query.dim() == 3 else out.squeeze(0)), None
@@ -92,7 +94,7 @@ class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); x: [B, N, dim] or [N, dim].
 
     Args:
-        dim, heads, mask, kind, feature_map, engine: of the attention.
+        dim, heads, mask, kind, feature_map, engine, epsilon: of the attention.
         mlp_ratio: hidden channels of the MLP over dim.
         dropout: after the attention and inside and after the MLP.
     """
@@ -108,12 +110,13 @@ class TransformerBlock(nn.Module):
         kind: Kind = "linear",
         feature_map: str | FeatureMap = "relu",
         engine: Engine = "auto",
+        epsilon: float = 1e-3,
     ) -> None:
         super().__init__()
-        hidden = int(dim * mlp_ratio)
+        hidden = round(dim * mlp_ratio)
         self.norm1 = nn.LayerNorm(dim)
         self.attention = GraphMaskedAttention(
-            dim, heads, mask, kind=kind, feature_map=feature_map, engine=engine
+            dim, heads, mask, kind=kind, feature_map=feature_map, engine=engine, epsilon=epsilon
         )
         self.dropout = nn.Dropout(dropout)
         self.norm2 = nn.LayerNorm(dim)
@@ -130,3 +133,7 @@ class TransformerBlock(nn.Module):
         x = x + self.dropout(out)
         x = x + self.mlp(self.norm2(x))
         return x
+
+
+# At the end, since it is made of the blocks above.
+from topomask.vision_transformer import VisionTransformer  # noqa: E402

@@ -61,6 +61,10 @@ class GRFConv(nn.Module):
     def _new_mask(self, graph: Graph) -> GRFMask:
         return GRFMask(graph, **self.options)
 
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        self._seen = None  # the walks are sampled again where the module goes
+        return super()._apply(fn, recurse)
+
     def reset_parameters(self) -> None:
         """Starts afresh; the walks stay."""
         if isinstance(self.input, nn.Linear):
@@ -73,7 +77,7 @@ class GRFConv(nn.Module):
     def _mask_for(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> GRFMask:
         if self._seen is None or not _same_edges(self._seen, (edge_index, edge_weight, num_nodes)):
             graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
-            self._mask = [self._new_mask(graph)]
+            self._mask = [self._new_mask(graph).to(self.f.device)]
             self._seen = (edge_index, edge_weight, num_nodes)
         mask = self._mask[0]
         mask.f = self.f

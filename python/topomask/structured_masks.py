@@ -100,6 +100,11 @@ def _per_head(value: float | Tensor, heads: int, owner: str, name: str) -> nn.Pa
     return nn.Parameter(values.detach().expand(heads).clone())
 
 
+def _dimension_of(graph: Graph) -> int:
+    """Of a hypercube; raises where the graph is another."""
+    return int(ops.check_hypercube(graph.row_ptr, graph.col))
+
+
 class ForestMask(Mask):
     """M_ij = exp(a dist(i, j) + b) within a tree, 0 between trees: a dynamic programme, O(N) a column.
 
@@ -127,9 +132,10 @@ class ForestMask(Mask):
         self.weighted = weighted
         self.a, self.b = _per_head(a, heads, "ForestMask", "a"), _per_head(b, heads, "ForestMask", "b")
         for name in ("row_ptr", "col", "weight"):
-            self.register_buffer(f"forest_{name}", getattr(graph, name), persistent=False)
+            self.register_buffer(f"forest_{name}", getattr(graph, name).cpu(), persistent=False)
         # Says now that there is a cycle, rather than at the first call.
         self._product(torch.zeros(1, graph.num_nodes, 0), torch.zeros(1))
+        self.to(graph.device)
 
     def _product(self, x: Tensor, a: Tensor) -> Tensor:
         rows = (self.get_buffer(f"forest_{name}") for name in ("row_ptr", "col", "weight"))
@@ -162,7 +168,7 @@ class HypercubeHeatMask(Mask):
         beta: float | Tensor = 1.0,
         laplacian: Literal["combinatorial", "normalised"] = "combinatorial",
     ) -> None:
-        dimension = graph if isinstance(graph, int) else int(ops.check_hypercube(graph.row_ptr, graph.col))
+        dimension = graph if isinstance(graph, int) else _dimension_of(graph.to("cpu"))
         if not 0 <= dimension <= 30:
             raise ValueError(f"HypercubeHeatMask: dimension must be from 0 to 30, got {dimension}")
         if laplacian not in ("combinatorial", "normalised"):
@@ -170,6 +176,8 @@ class HypercubeHeatMask(Mask):
         super().__init__(2**dimension, heads)
         self.dimension, self.laplacian = dimension, laplacian
         self.beta = _per_head(beta, heads, "HypercubeHeatMask", "beta")
+        if isinstance(graph, Graph):
+            self.to(graph.device)
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         self._check_columns(x)
@@ -207,7 +215,8 @@ class ShortestPathMask(Mask):
         max_bytes: int = 2**30,
     ) -> None:
         super().__init__(graph.num_nodes, heads)
-        distance = ops.hop_distances(graph.row_ptr, graph.col, max_distance, max_bytes)
+        rows = graph.to("cpu")
+        distance = ops.hop_distances(rows.row_ptr, rows.col, max_distance, max_bytes)
         self.register_buffer("distance", distance, persistent=False)
         if init is None:
             near = (-decay * torch.arange(max_distance + 1)).exp()
@@ -217,6 +226,7 @@ class ShortestPathMask(Mask):
                 f"ShortestPathMask: init must be {[heads, max_distance + 2]}, got {list(init.shape)}"
             )
         self.table = nn.Parameter(init.detach().clone())
+        self.to(graph.device)
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         distance = self.get_buffer("distance")

@@ -97,8 +97,9 @@ def attach(
     layers = [module for module in model.modules() if hasattr(module, "is_causal")]
     if not layers:
         raise ValueError(f"topomask: {type(model).__name__} has no attention layers that can be switched")
+    device = next(model.parameters()).device
     for index, layer in enumerate(layers):
-        layer.topomask_mask = make_mask(index)
+        layer.topomask_mask = make_mask(index).to(device)
         layer.topomask_kind = kind
     model.set_attn_implementation(name)
     return model

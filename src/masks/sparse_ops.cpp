@@ -244,6 +244,15 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
   return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), nullptr};
 }
 
+std::shared_ptr<ProductOnDevice> describe_product_on_device(
+    [[maybe_unused]] const ProductPatterns& patterns) {
+#ifdef TOPOMASK_CUDA
+  return describe_product_cuda(patterns, kMaxListedPairs);
+#else
+  fail("sparse_product: the patterns are on a GPU, but this topomask was built without CUDA");
+#endif
+}
+
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values) {
   const bool square = patterns.query == patterns.key && query_values.is_same(key_values);

@@ -28,6 +28,9 @@ struct ProductPatterns {
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);
 
+// What a GPU finds out about three patterns that are there already, on one GPU.
+std::shared_ptr<ProductOnDevice> describe_product_on_device(const ProductPatterns& patterns);
+
 // Values of M from those of Phi and Psi: [H, nnz(Phi)], [H, nnz(Psi)] -> [H, nnz(M)]; differentiable in both.
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values);

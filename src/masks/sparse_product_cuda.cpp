@@ -221,24 +221,34 @@ ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> 
                                            std::shared_ptr<const SparsePattern> key, std::int64_t max_pairs) {
   const CudaLaunch launch(query->row_ptr);
   ProductRows rows = product_rows(*query, *key, launch.stream);
+  auto product =
+      std::make_shared<SparsePattern>(SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
+  ProductPatterns patterns{std::move(query), std::move(key), std::move(product), nullptr, nullptr};
+  patterns.on_device = describe_product_cuda(patterns, max_pairs);
+  return patterns;
+}
+
+std::shared_ptr<ProductOnDevice> describe_product_cuda(const ProductPatterns& patterns,
+                                                       std::int64_t max_pairs) {
+  const SparsePattern &query = *patterns.query, &key = *patterns.key, &product = *patterns.product;
+  const CudaLaunch launch(query.row_ptr);
   auto known = std::make_shared<ProductOnDevice>();
-  const at::Tensor pairs = at::empty({query->nnz()}, query->col.options());
-  check_cuda(cuda::count_pairs(rows_of(*query), query->nnz(), transposed_rows_of(*key),
+  const at::Tensor pairs = at::empty({query.nnz()}, query.col.options());
+  check_cuda(cuda::count_pairs(rows_of(query), query.nnz(), transposed_rows_of(key),
                                pairs.data_ptr<std::int32_t>(), launch.stream),
              "sparse product");
   const at::Tensor pair_ptr = offsets_of(pairs, launch.stream);
-  known->num_pairs = pair_ptr[query->nnz()].item<std::int64_t>();
+  known->num_pairs = pair_ptr[query.nnz()].item<std::int64_t>();
   if (known->num_pairs <= max_pairs) {
     known->pair_ptr = pair_ptr;
   } else {
-    known->longest_row = longest_row_of(rows.row_ptr);
+    known->longest_row = longest_row_of(product.row_ptr);
     // A symmetric product is as wide as it is long.
-    known->longest_column =
-        query == key ? known->longest_row : rows.col.bincount().max().item<std::int64_t>();
+    known->longest_column = patterns.query == patterns.key
+                                ? known->longest_row
+                                : product.col.bincount().max().item<std::int64_t>();
   }
-  auto product =
-      std::make_shared<SparsePattern>(SparsePattern::from_rows(std::move(rows.row_ptr), std::move(rows.col)));
-  return {std::move(query), std::move(key), std::move(product), nullptr, std::move(known)};
+  return known;
 }
 
 double estimate_product_nnz_cuda(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {

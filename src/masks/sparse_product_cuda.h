@@ -13,6 +13,9 @@ constexpr std::int64_t kMaxListedPairs = std::int64_t{1} << 26;
 ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
                                            std::shared_ptr<const SparsePattern> key,
                                            std::int64_t max_pairs = kMaxListedPairs);
+// For patterns that are there already.
+std::shared_ptr<ProductOnDevice> describe_product_cuda(const ProductPatterns& patterns,
+                                                       std::int64_t max_pairs);
 double estimate_product_nnz_cuda(const SparsePattern& query, const SparsePattern& key, std::int64_t sample);
 
 at::Tensor product_values_cuda(const ProductPatterns& patterns, const at::Tensor& query,

@@ -1,28 +1,50 @@
 #include "ops/arguments.h"
 
 #include "graph/tensors.h"
+#include "ops/tensor_cache.h"
+#include "topomask/device.h"
 
 namespace topomask::ops {
 
 namespace {
 
-// The one place that knows where the library computes.
-bool is_supported(const at::Device& device) {
-  return device.is_cpu();
-}
-
 at::Tensor index_argument(const char* op, const char* pattern, const char* argument, const at::Tensor& tensor,
                           at::ScalarType dtype, std::int64_t size) {
-  check(tensor.dim() == 1 && tensor.scalar_type() == dtype && (size < 0 || tensor.size(0) == size) &&
-            is_supported(tensor.device()),
-        "{}: {} of {} must be {} [{}] on cpu, got {}", op, argument, pattern, c10::toString(dtype),
+  check(tensor.dim() == 1 && tensor.scalar_type() == dtype && (size < 0 || tensor.size(0) == size),
+        "{}: {} of {} must be {} [{}], got {}", op, argument, pattern, c10::toString(dtype),
         size < 0 ? std::string("any") : std::to_string(size), describe(tensor));
+  check_place(op, argument, tensor);
   return tensor.contiguous();
+}
+
+// Kernels of a GPU find a pattern's long rows once; the operators get the same tensors anew at every call.
+using Derived = SparsePattern::Derived;
+std::shared_ptr<Derived> derived_of(const std::vector<at::Tensor>& tensors, std::shared_ptr<Derived> fresh) {
+  static TensorCache<Derived>& cache = *new TensorCache<Derived>;  // never destroyed: CUDA may end before it
+  return cache.get(tensors, [&] { return std::move(fresh); });
 }
 
 }  // namespace
 
+void check_place(const char* op, const char* argument, const at::Tensor& tensor) {
+  check(tensor.is_cpu() || tensor.is_cuda(), "{}: {} must be on cpu or cuda, got {}", op, argument,
+        tensor.device().str());
+  check(tensor.is_cpu() || cuda_is_built(), "{}: {} is on {}, but this topomask was built without CUDA", op,
+        argument, tensor.device().str());
+}
+
+void check_on_cpu(const char* op, const char* argument, const at::Tensor& tensor) {
+  check(tensor.is_cpu(), "{}: {} must be on the CPU, got {}", op, argument, tensor.device().str());
+}
+
+void check_same_place(const char* op, const char* argument, const at::Tensor& tensor, const char* other,
+                      const at::Tensor& reference) {
+  check(tensor.device() == reference.device(), "{}: {} must be on {} as {}, got {}", op, argument,
+        reference.device().str(), other, tensor.device().str());
+}
+
 Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed) {
+  check_on_cpu("Graph", "row_ptr", row_ptr);
   const Graph graph(row_ptr.contiguous(), col.contiguous(), weight.contiguous(), directed);
   const CsrView rows = graph.view();
   check(rows.row_ptr[0] == 0, "Graph: expected row_ptr to begin with 0, got {}", rows.row_ptr[0]);
@@ -49,20 +71,27 @@ PatternArgument::PatternArgument(const char* op, const char* argument, at::Tenso
   made->transposed_ptr = index_argument(op, argument, "transposed_ptr", tensors[2], at::kLong, n + 1);
   made->transposed_row = index_argument(op, argument, "transposed_row", tensors[3], at::kInt, nnz);
   made->transposed_entry = index_argument(op, argument, "transposed_entry", tensors[4], at::kLong, nnz);
+  for (const at::Tensor& tensor : tensors) check_same_place(op, argument, tensor, "its row_ptr", tensors[0]);
   check(!made->row_ptr.is_cpu() || (made->row_ptr.const_data_ptr<std::int64_t>()[n] == nnz &&
                                     made->transposed_ptr.const_data_ptr<std::int64_t>()[n] == nnz),
         "{}: row_ptr and transposed_ptr of {} must end with its {} entries", op, argument, nnz);
+  if (made->row_ptr.is_cuda()) made->derived = derived_of(tensors.vec(), made->derived);
   pattern = std::move(made);
 }
 
-void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape) {
-  bool fits = tensor.dim() == static_cast<std::int64_t>(shape.size()) && is_supported(tensor.device()) &&
-              (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
+void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape,
+                Reals allowed) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+  bool fits = tensor.dim() == static_cast<std::int64_t>(shape.size()) &&
+              (dtype == at::kFloat || dtype == at::kDouble ||
+               (narrow && allowed == Reals::or_narrow_on_gpu && tensor.is_cuda()));
   for (std::size_t axis = 0; fits && axis < shape.size(); ++axis) {
     fits = shape[axis] < 0 || tensor.size(static_cast<std::int64_t>(axis)) == shape[axis];
   }
-  check(fits, "{}: {} must be float32 or float64 [{}] on cpu (-1: any size), got {}", op, argument,
+  check(fits, "{}: {} must be float32 or float64 [{}] (-1: any size), got {}", op, argument,
         fmt::join(shape, ", "), describe(tensor));
+  check_place(op, argument, tensor);
 }
 
 at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,

@@ -34,13 +34,27 @@ struct PatternArgument {
   PatternArgument(const char* op, const char* argument, at::TensorList tensors);
   std::int64_t num_nodes() const { return pattern->num_nodes(); }
   std::int64_t nnz() const { return pattern->nnz(); }
+  const at::Tensor& row_ptr() const { return pattern->row_ptr; }
 
   std::shared_ptr<const SparsePattern> pattern;
 };
 
-// float32 or float64 of that shape, where the library computes. -1: any size.
-void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape);
-// The same, contiguous.
+// Throws unless this build of the library computes where the tensor is.
+void check_place(const char* op, const char* argument, const at::Tensor& tensor);
+// What belongs to a graph is made on the CPU.
+void check_on_cpu(const char* op, const char* argument, const at::Tensor& tensor);
+// Throws unless both are on one device.
+void check_same_place(const char* op, const char* argument, const at::Tensor& tensor, const char* other,
+                      const at::Tensor& reference);
+
+enum class Reals {
+  wide,              // float32 and float64
+  or_narrow_on_gpu,  // and on a GPU bfloat16 and float16
+};
+// Real numbers of that shape, where the library computes. -1: any size.
+void check_real(const char* op, const char* argument, const at::Tensor& tensor, at::IntArrayRef shape,
+                Reals allowed = Reals::wide);
+// float32 or float64, contiguous.
 at::Tensor real_argument(const char* op, const char* argument, const at::Tensor& tensor,
                          at::IntArrayRef shape);
 

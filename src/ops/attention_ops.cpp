@@ -29,8 +29,9 @@ struct ScoreOptions {
 
   EngineInputs inputs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     EngineInputs result;
-    result.q = q.contiguous();
-    result.k = k.contiguous();
+    // A GPU's kernels read rows wherever they stand; the result lies in memory as v does.
+    result.q = q.is_cuda() ? q : q.contiguous();
+    result.k = k.is_cuda() ? k : k.contiguous();
     result.v = v.contiguous();
     result.softmax = scores == Scores::softmax;
     result.scale = result.softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1;
@@ -48,21 +49,25 @@ void check_dtype(const char* op, const char* argument, const at::Tensor& x, cons
 }
 
 void check_operands(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::int64_t num_nodes) {
-  check_real(op, "q", q, {-1, -1, num_nodes, -1});
-  check_real(op, "k", k, q.sizes());
-  check_real(op, "v", v, {q.size(0), q.size(1), q.size(2), -1});
-  check_dtype(op, "k", k, q);
-  check_dtype(op, "v", v, q);
+                    std::int64_t num_nodes, Reals allowed) {
+  const auto check_one = [&](const char* argument, const at::Tensor& x, at::IntArrayRef shape) {
+    check_real(op, argument, x, shape, allowed);
+    check_dtype(op, argument, x, q);
+    check_same_place(op, argument, x, "q", q);
+  };
+  check_one("q", q, {-1, -1, num_nodes, -1});
+  check_one("k", k, q.sizes());
+  check_one("v", v, {q.size(0), q.size(1), q.size(2), -1});
 }
 
-// One row of values for all heads, or one a head.
+// One row of values for all heads, or one a head; float32 where q has 16 bits.
 void check_values(const char* op, const char* argument, const at::Tensor& values, at::IntArrayRef shape,
                   const at::Tensor& q) {
   check_real(op, argument, values, shape);
   check(values.size(0) == 1 || values.size(0) == q.size(1), "{}: {} has {} heads, q has {}", op, argument,
         values.size(0), q.size(1));
-  check_dtype(op, argument, values, q);
+  if (q.element_size() >= 4 || values.scalar_type() != at::kFloat) check_dtype(op, argument, values, q);
+  check_same_place(op, argument, values, "q", q);
 }
 
 // M = left right^T, both sparse.
@@ -97,9 +102,10 @@ TensorFunction run_mask(at::TensorList pattern_tensors, std::string_view scores,
   const ScoreOptions options{choose("scores", scores, kScores), epsilon, guard};
   return [kept = pattern_tensors.vec(), options](const Tensors& x) {
     const PatternArgument pattern("mask_attention", "pattern", kept);
-    check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes());
+    check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes(), Reals::or_narrow_on_gpu);
+    check_same_place("mask_attention", "pattern", pattern.row_ptr(), "q", x[0]);
     check_values("mask_attention", "values", x[3], {-1, pattern.nnz()}, x[0]);
-    return run_mask_engine(options.inputs(x[0], x[1], x[2]), SparseMask(pattern.pattern, x[3]));
+    return run_mask_engine(options.inputs(x[0], x[1], x[2]), SparseMask(pattern.pattern, x[3])).contiguous();
   };
 }
 
@@ -128,7 +134,9 @@ TensorFunction run_feature(at::TensorList left_tensors, at::TensorList right_ten
         right("feature_attention", "right", kept_right);
     check(left.num_nodes() == right.num_nodes(), "feature_attention: left has {} rows, right has {}",
           left.num_nodes(), right.num_nodes());
-    check_operands("feature_attention", x[0], x[1], x[2], left.num_nodes());
+    check_operands("feature_attention", x[0], x[1], x[2], left.num_nodes(), Reals::wide);
+    check_same_place("feature_attention", "left", left.row_ptr(), "q", x[0]);
+    check_same_place("feature_attention", "right", right.row_ptr(), "q", x[0]);
     check_values("feature_attention", "left_values", x[3], {-1, left.nnz()}, x[0]);
     check_values("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()}, x[0]);
     const auto mask = std::make_shared<const FactoredMask>(SparseEntries{left.pattern, x[3]},
@@ -159,10 +167,10 @@ TensorFunction run_dense(std::string_view scores, double guard, std::int64_t max
   check(options.scores != Scores::relu,
         "dense_attention: scores must be 'features' or 'softmax', got 'relu'");
   return [options](const Tensors& x) {
-    check_operands("dense_attention", x[0], x[1], x[2], -1);
+    check_operands("dense_attention", x[0], x[1], x[2], -1, Reals::or_narrow_on_gpu);
     const std::int64_t n = x[0].size(2);
     check_values("dense_attention", "matrix", x[3], {-1, n, n}, x[0]);
-    return run_dense_engine(options.inputs(x[0], x[1], x[2]), DenseMask(x[3].contiguous()));
+    return run_dense_engine(options.inputs(x[0], x[1], x[2]), DenseMask(x[3].contiguous())).contiguous();
   };
 }
 

@@ -59,11 +59,13 @@ TORCH_LIBRARY(topomask, m) {
   def("hop_distances(Tensor row_ptr, Tensor col, int max_distance, int max_bytes) -> Tensor");
   def("spe_noise(int heads, int rows, int realisations, int seed) -> Tensor");
 
+  def("cuda_is_built() -> bool");
+
   // Attention: q, k [B, H, N, m], v [B, H, N, d_v] -> [B, H, N, d_v]. `scores` is what q and k are:
   // "features", "relu" (features are made of them) or "softmax".
   def("favor_projection(int num_features, int d, int seed) -> Tensor");
-  def("plan_attention(str name, int[] mask, float[] cost, int[] shape, bool float64, str kind, str engine, "
-      "int max_workspace) -> (str, int, str)");
+  def("plan_attention(str name, int[] mask, float[] cost, int[] shape, ScalarType dtype, Device device, "
+      "str kind, str engine, int max_workspace) -> (str, int, str)");
   def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, str scores, "
       "float epsilon, float guard) -> Tensor");
   def("mask_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, "

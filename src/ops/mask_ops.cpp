@@ -18,10 +18,12 @@ namespace {
 TensorFunction run_forest(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                           bool weighted) {
   return [=](const Tensors& in) {
-    // Rooting the trees anew costs less than one column of the product.
+    check_place("forest_product", "x", in[0]);
+    // Rooting the trees anew costs less than one column of the product; it is done on the CPU.
     const auto length = weighted ? ForestMask::Length::edge_weight : ForestMask::Length::hops;
     const at::Tensor no_shift = at::zeros(in[1].sizes(), in[1].options());
-    return ForestMask(graph_from(row_ptr, col, weight, false), in[1], no_shift, length).apply(in[0]);
+    const Graph graph = graph_from(row_ptr.cpu(), col.cpu(), weight.cpu(), false);
+    return ForestMask(graph, in[1], no_shift, length).apply(in[0]);
   };
 }
 
@@ -52,8 +54,10 @@ TensorFunction run_hypercube(std::int64_t dimension) {
   constexpr std::int64_t kMaxDimension = 30;
   check(dimension >= 0 && dimension <= kMaxDimension,
         "HypercubeHeatMask: dimension must be from 0 to {}, got {}", kMaxDimension, dimension);
-  return
-      [=](const Tensors& in) { return HypercubeHeatMask(static_cast<int>(dimension), in[1]).apply(in[0]); };
+  return [=](const Tensors& in) {
+    check_place("hypercube_heat", "x", in[0]);
+    return HypercubeHeatMask(static_cast<int>(dimension), in[1]).apply(in[0]);
+  };
 }
 
 at::Tensor hypercube_heat_op(const at::Tensor& x, const at::Tensor& t, std::int64_t dimension) {

@@ -1,9 +1,11 @@
-// The planner, for masks that live in Python: it needs no more of them than counts.
+// The planner, for masks that live in Python: it needs no more of them than counts. And what the build can
+// do.
 #include <torch/library.h>
 
 #include "attention/engines.h"
 #include "ops/arguments.h"
 #include "topomask/attention.h"
+#include "topomask/device.h"
 
 namespace topomask::ops {
 namespace {
@@ -44,7 +46,8 @@ class CountedMask final : public Mask {
 // shape: batch, heads, features, value channels.
 std::tuple<std::string, std::int64_t, std::string> plan_attention_op(
     std::string_view name, at::IntArrayRef mask, at::ArrayRef<double> cost, at::IntArrayRef shape,
-    bool float64, std::string_view kind, std::string_view engine, std::int64_t max_workspace) {
+    at::ScalarType dtype, at::Device device, std::string_view kind, std::string_view engine,
+    std::int64_t max_workspace) {
   check(mask.size() == 5 && cost.size() == 2 && shape.size() == 4,
         "plan_attention: expected 5 numbers of the mask, 2 of its cost and 4 of the shape, got {}, {} and {}",
         mask.size(), cost.size(), shape.size());
@@ -62,7 +65,8 @@ std::tuple<std::string, std::int64_t, std::string> plan_attention_op(
   sizes.num_nodes = mask[0];
   sizes.d = shape[2];
   sizes.d_v = shape[3];
-  sizes.dtype = float64 ? at::kDouble : at::kFloat;
+  sizes.dtype = dtype;
+  sizes.device = device.type();
   AttentionOptions options;
   options.kind = choose("kind", kind, kKinds);
   options.engine = choose("engine", engine, kEngines);
@@ -80,6 +84,7 @@ std::tuple<std::string, std::int64_t, std::string> plan_attention_op(
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("plan_attention", plan_attention_op);
+  m.impl("cuda_is_built", cuda_is_built);
 }
 
 }  // namespace topomask::ops

@@ -8,6 +8,7 @@
 #include "masks/sparse_ops.h"
 #include "ops/arguments.h"
 #include "ops/library_call.h"
+#include "ops/tensor_cache.h"
 
 namespace topomask::ops {
 namespace {
@@ -21,6 +22,7 @@ PatternTensors tensors_of(const SparsePattern& pattern) {
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> transpose_pattern_op(const at::Tensor& row_ptr,
                                                                     const at::Tensor& col) {
+  check_on_cpu("transpose_pattern", "row_ptr", row_ptr);
   const SparsePattern pattern = SparsePattern::from_rows(row_ptr, col);
   return {pattern.transposed_ptr, pattern.transposed_row, pattern.transposed_entry};
 }
@@ -36,11 +38,15 @@ struct PatternPair {
 
 PatternTensors product_pattern_op(at::TensorList query, at::TensorList key) {
   const PatternPair pair("product_pattern", query, key);
+  check_on_cpu("product_pattern", "query", pair.query.row_ptr());
+  check_on_cpu("product_pattern", "key", pair.key.row_ptr());
   return tensors_of(*make_product_patterns(pair.query.pattern, pair.key.pattern).product);
 }
 
 at::Tensor estimate_product_nnz_op(at::TensorList query, at::TensorList key, std::int64_t sample) {
   const PatternPair pair("estimate_product_nnz", query, key);
+  check_on_cpu("estimate_product_nnz", "query", pair.query.row_ptr());
+  check_on_cpu("estimate_product_nnz", "key", pair.key.row_ptr());
   check(sample >= 1, "estimate_product_nnz: sample must be at least 1, got {}", sample);
   return at::scalar_tensor(
       estimate_product_nnz(rows_of(*pair.query.pattern), transposed_rows_of(*pair.key.pattern), sample),
@@ -59,6 +65,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> merge_patterns(at::TensorList row
   std::vector<PlacedRows> parts;
   std::int64_t total = 0;
   for (std::size_t p = 0; p < row_ptrs.size(); ++p) {
+    check_on_cpu("merge_patterns", "row_ptrs", row_ptrs[p]);
     patterns.push_back(SparsePattern::from_rows(row_ptrs[p], cols[p]));  // checks the rows
     const SparsePattern& pattern = patterns.back();
     check(offsets[p] >= 0 && offsets[p] <= num_nodes - pattern.num_nodes(),
@@ -125,6 +132,12 @@ at::Tensor sparse_matmul_autograd(const at::Tensor& values, const at::Tensor& x,
 
 // ---- values of M = Phi Psi^T ----
 
+// Which entries meet in each product is found once on a GPU, and kept with the tensors of the patterns.
+std::shared_ptr<ProductOnDevice> product_on_device(const Tensors& tensors, const ProductPatterns& patterns) {
+  static TensorCache<ProductOnDevice>& cache = *new TensorCache<ProductOnDevice>;  // outlives CUDA
+  return cache.get(tensors, [&] { return describe_product_on_device(patterns); });
+}
+
 TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorList product) {
   return [q = query.vec(), k = key.vec(), m = product.vec()](const Tensors& in) {
     const PatternPair pair("sparse_product", q, k);
@@ -135,8 +148,13 @@ TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorL
     const at::Tensor right =
         real_argument("sparse_product", "key_values", in[1], {left.size(0), pair.key.nnz()});
     check_one_dtype("sparse_product", "key_values", right, left);
-    const ProductPatterns patterns{
-        .query = pair.query.pattern, .key = pair.key.pattern, .product = result.pattern};
+    check_same_place("sparse_product", "key", pair.key.row_ptr(), "query", pair.query.row_ptr());
+    check_same_place("sparse_product", "product", result.row_ptr(), "query", pair.query.row_ptr());
+    check_same_place("sparse_product", "query_values", left, "query", pair.query.row_ptr());
+    check_same_place("sparse_product", "key_values", right, "query", pair.query.row_ptr());
+    ProductPatterns patterns{.query = pair.query.pattern, .key = pair.key.pattern, .product = result.pattern};
+    if (left.is_cuda())
+      patterns.on_device = product_on_device({q[0], q[1], k[0], k[1], m[0], m[1]}, patterns);
     return sparse_product(patterns, left, right);
   };
 }

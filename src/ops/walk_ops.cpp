@@ -97,6 +97,8 @@ WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop,
   check(load.dim() == 1 && load.size(0) == hop.size(0) && load.scalar_type() == at::kFloat &&
             load.is_contiguous(),
         "modulate: load must be contiguous float32 [{}] like hop, got {}", hop.size(0), describe(load));
+  check_same_place("modulate", "deposit_ptr", deposit_ptr, "load", load);
+  check_same_place("modulate", "hop", hop, "load", load);
   check(!deposit_ptr.is_cpu() ||
             deposit_ptr.const_data_ptr<std::int64_t>()[deposit_ptr.size(0) - 1] == hop.size(0),
         "modulate: deposit_ptr must end with the {} deposits", hop.size(0));

@@ -59,6 +59,9 @@ def masks(graph: topomask.Graph) -> dict[str, topomask.Mask]:
         ),
         "sum of factors": topomask.SumMask(topomask.NoMask(n), topomask.DegreeMask(graph, 2)),
         "sum of products": topomask.SumMask(topomask.GRFMask(graph, **grf), topomask.PowerSeriesMask(graph, 2)),
+        "absolute": topomask.AbsoluteMask(topomask.GRFMask(graph, **grf, init=[1.0, -0.7, 0.2])),
+        "absolute per head": topomask.AbsoluteMask(topomask.GRFMask(graph, **grf, shared_walks=False)),
+        "absolute of a series": topomask.AbsoluteMask(topomask.PowerSeriesMask(graph, 2, 2, init=[1.0, -0.7, 0.2])),
         "scaled": topomask.ScaledMask(topomask.GRFMask(graph, **grf), 0.5 + torch.rand(n), 0.5 + torch.rand(2, n)),
         "scaled per head": topomask.ScaledMask(
             topomask.GRFMask(graph, **grf, shared_walks=False), 0.5 + torch.rand(2, n), 0.5 + torch.rand(n)
@@ -97,6 +100,8 @@ def oracle(name: str) -> torch.Tensor | None:
         return mask.table.double()[:, hops]
     if name.startswith("sum"):
         return sum(part.dense(torch.float64) for part in mask.masks)
+    if name.startswith("absolute"):
+        return mask.mask.dense(torch.float64).abs()
     if name.startswith("scaled"):
         inner = mask.mask.dense(torch.float64)
         rows = 1 if mask.row_scale is None else mask.row_scale.double().unsqueeze(-1)
@@ -335,7 +340,7 @@ def test_errors(karate: topomask.Graph) -> None:
         ((q[:, :, :30],) * 3, {}, "mask 'GRFMask' is for 34 nodes, q has 30"),
         ((q[:, :1].expand(1, 3, 34, 4),) * 3, {}, "has 2 heads, q has 3"),
         ((q, q.double(), q), {}, "q and k must have one dtype"),
-        ((q.half(),) * 3, {}, "float32, float64 or bfloat16"),
+        ((q.half(),) * 3, {}, "float32, float64, bfloat16 or, on a GPU, float16, got torch.float16 on cpu"),
         ((q, q[..., :3], q), {}, "same number of channels, got 4 and 3"),
         ((q[0, 0],) * 3, {}, "must be \\[B, H, N, d\\]"),
         ((q,) * 3, {"kind": "quadratic"}, "kind: unknown value 'quadratic'"),

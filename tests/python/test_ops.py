@@ -105,7 +105,7 @@ def test_every_operator_has_a_sample() -> None:
     names = {
         name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("topomask::")
     }
-    assert names - {"plan_attention"} == set(SAMPLES)  # the planner returns no tensors, so there is nothing to trace
+    assert names - {"plan_attention", "cuda_is_built"} == set(SAMPLES)  # these return no tensors to trace
 
 
 @pytest.mark.parametrize("name", SAMPLES)

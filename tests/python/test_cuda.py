@@ -1,0 +1,178 @@
+"""Tensors on a GPU: every mask and operator gives what it gives on the CPU. And, without a GPU, that nothing that is
+computed from tensors on one is looked for on the CPU."""
+
+import copy
+
+import pytest
+import topomask
+import torch
+from test_masks import MASKS
+from test_ops import SAMPLES
+from topomask import attention
+from topomask._ops import ops
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+needs_gpu = pytest.mark.skipif(
+    not (torch.cuda.is_available() and ops.cuda_is_built()),
+    reason="there is no GPU, or topomask was built without CUDA",
+)
+# Operators that make what belongs to a graph: on the CPU only.
+ON_CPU = {
+    "graph_from_edges", "graph_from_csr", "graph_from_dense", "load_graph", "knn_graph", "grid_graph", "normalise",
+    "transpose_graph", "is_symmetric", "neighbour_pattern", "sample_features", "sample_walks", "derive_seeds",
+    "kernel_series", "exact_kernel", "transpose_pattern", "product_pattern", "estimate_product_nnz", "merge_patterns",
+    "check_hypercube", "hop_distances", "spe_noise", "favor_projection",
+}  # fmt: skip
+ON_GPU = sorted(set(SAMPLES) - ON_CPU)
+
+
+def moved(tree, device: str):
+    def move(x):
+        return x.detach().to(device).requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+
+    return pytree.tree_map(move, tree)
+
+
+def engines_of(mask: topomask.Mask, kind: str) -> list[str]:
+    engines = ["auto", "dense"]
+    engines += ["feature"] if kind == "linear" else []
+    return engines + (["mask"] if mask.num_entries() >= 0 else [])
+
+
+def run_attention(mask: topomask.Mask, inputs: list[torch.Tensor], weights: torch.Tensor, kind: str, engine: str):
+    parameters = [p for p in mask.parameters() if p.requires_grad]
+    out = attention(*inputs, mask=mask, kind=kind, engine=engine)
+    grads = torch.autograd.grad((out.to(weights.dtype) * weights).sum(), inputs + parameters, allow_unused=True)
+    return [out, *grads]
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["linear", "softmax"])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_agree_with_the_cpu(name: str, kind: str) -> None:
+    mask = MASKS[name]
+    on_gpu = copy.deepcopy(mask).cuda()
+    inputs = [torch.rand(2, 2, 34, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    weights = torch.randn(2, 2, 34, 4, dtype=torch.float64)
+    for engine in engines_of(mask, kind):
+        expected = run_attention(mask, inputs, weights, kind, engine)
+        got = run_attention(on_gpu, moved(inputs, "cuda"), weights.cuda(), kind, engine)
+        for a, b in zip(got, expected, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert a.is_cuda
+                torch.testing.assert_close(a.cpu(), b, rtol=1e-5, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["linear", "softmax"])
+def test_narrow_numbers(dtype: torch.dtype, kind: str) -> None:
+    mask = copy.deepcopy(MASKS["grf"]).cuda()
+    inputs = [torch.rand(2, 2, 34, 16, device="cuda", requires_grad=True) for _ in range(3)]
+    weights = torch.randn(2, 2, 34, 16, device="cuda")
+    for engine in engines_of(mask, kind):
+        expected = run_attention(mask, inputs, weights, kind, engine)
+        narrow = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        got = run_attention(mask, narrow, weights, kind, engine)
+        assert got[0].dtype == dtype
+        for a, b in zip(got, expected, strict=True):
+            scale = b.abs().max()
+            assert ((a.to(b.dtype) - b).abs().max() / scale) < 0.03
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_opcheck(name: str) -> None:
+    torch.library.opcheck(getattr(ops, name).default, moved(SAMPLES[name], "cuda"))
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_operators_agree_with_the_cpu(name: str) -> None:
+    def results(device: str):
+        return pytree.tree_leaves(getattr(ops, name)(*moved(SAMPLES[name], device)))
+
+    for a, b in zip(results("cuda"), results("cpu"), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["grf", "grf per head", "power series", "sum of entries", "forest"])
+def test_compiled_matches_eager(name: str) -> None:
+    layer = topomask.nn.TransformerBlock(16, 2, copy.deepcopy(MASKS[name])).cuda()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 34, 16, device="cuda")
+
+    def run(function):
+        layer.zero_grad()
+        out = function(x)
+        out.square().sum().backward()
+        return [out.detach(), *(p.grad.clone() for p in layer.parameters() if p.requires_grad)]
+
+    for a, b in zip(run(layer), run(compiled), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_gpu
+def test_a_mask_is_made_where_its_graph_is(karate: topomask.Graph) -> None:
+    graph = karate.to("cuda")
+    assert graph.device.type == "cuda" and graph.normalised().transposed().device == graph.device
+    mask = topomask.GRFMask(graph, 8, 0.3, 3, heads=2)
+    assert {x.device for x in (*mask.parameters(), *mask.buffers())} == {graph.device}
+    q = torch.rand(1, 2, 34, 4)
+    out = attention(q.cuda(), q.cuda(), q.cuda(), mask=mask)
+    torch.testing.assert_close(out.cpu(), attention(q, q, q, mask=topomask.GRFMask(karate, 8, 0.3, 3, heads=2)))
+    with pytest.raises(ValueError, match="mask 'GRFMask' is on cuda:0, q is on cpu"):
+        attention(q, q, q, mask=mask)
+
+
+def pretend_on_gpu(mask: topomask.Mask, mode: FakeTensorMode) -> topomask.Mask:
+    """The mask with tensors that have shapes and a device alone."""
+    mask = copy.deepcopy(mask)
+
+    def pretend(x: torch.Tensor) -> torch.Tensor:
+        with mode:
+            return torch.empty(x.shape, dtype=x.dtype, device="cuda:0")
+
+    for module in mask.modules():
+        for name, p in module._parameters.items():
+            if p is not None:
+                module._parameters[name] = torch.nn.Parameter(pretend(p), p.requires_grad)
+        for name, b in module._buffers.items():
+            if b is not None:
+                module._buffers[name] = pretend(b)
+    return mask
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax"])
+@pytest.mark.parametrize("name", MASKS)
+def test_everything_stays_on_the_device(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topomask._attention._CUDA_IS_BUILT", True)
+    mode = FakeTensorMode()
+    mask = pretend_on_gpu(MASKS[name], mode)
+    engines = engines_of(MASKS[name], kind)
+    with mode:
+        for dtype in (torch.float32, torch.float16):
+            inputs = [torch.empty(2, 2, 34, 4, dtype=dtype, device="cuda:0", requires_grad=True) for _ in range(3)]
+            for engine in engines:
+                out = attention(*inputs, mask=mask, kind=kind, engine=engine)
+                assert out.device == torch.device("cuda:0") and out.dtype == dtype
+        assert mask.dense().device == torch.device("cuda:0")
+
+
+def test_without_cuda_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topomask._attention._CUDA_IS_BUILT", False)
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 34, 4, device="cuda:0")
+        with pytest.raises(ValueError, match="^attention: q is on cuda:0, but this topomask was built without CUDA$"):
+            attention(q, q, q)
+
+
+def test_a_mask_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topomask._attention._CUDA_IS_BUILT", True)
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 34, 4, device="cuda:0")
+        with pytest.raises(ValueError, match="mask 'GRFMask' is on cpu, q is on cuda:0: move it with mask.to"):
+            attention(q, q, q, mask=MASKS["grf"])
