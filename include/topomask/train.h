@@ -38,7 +38,7 @@ class Task {
     at::Tensor accuracy;  // scalar, or undefined
   };
   virtual Loss loss() = 0;
-  // Seconds in which loss() waited for data, since the last call; asked for once an epoch.
+  // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once an epoch.
   virtual double take_data_seconds() { return 0; }
   virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
   virtual void set_training(bool training) = 0;

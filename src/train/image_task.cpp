@@ -97,7 +97,9 @@ std::int64_t ImageClassification::batch_size() const {
 }
 
 void ImageClassification::start_epoch(std::int64_t epoch, std::int64_t batch) {
+  implementation_->data_clock.start();
   implementation_->training_batches.start_epoch(epoch, batch);
+  implementation_->data_clock.stop();
 }
 
 Task::Loss ImageClassification::loss() {
