@@ -64,7 +64,7 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
   Json all = Json::array(), variants = Json::array();
   for (std::size_t first = 0; first < runs.size();) {
     std::size_t end = first;
-    Sample accuracy, best, loss, epoch_seconds, rate;
+    Sample accuracy, best, loss, epoch_seconds, rate, data_share;
     Json seeds = Json::array();
     for (; end < runs.size() && runs[end].variant == runs[first].variant; ++end) {
       const Json& result = runs[end].result;
@@ -73,11 +73,12 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
       loss.values.push_back(result["loss"]);
       epoch_seconds.values.push_back(result["epoch_seconds"]);
       rate.values.push_back(result["images_per_second"]);
+      if (result.contains("data_share")) data_share.values.push_back(result["data_share"]);
       seeds.push_back(result["seed"]);
       Json run = {{"variant", runs[end].variant}, {"folder", runs[end].folder}};
       for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "seconds",
-                              "epoch_seconds", "images_per_second"})
-        run[key] = result[key];
+                              "epoch_seconds", "images_per_second", "data_share"})
+        run[key] = result.value(key, Json());
       all.push_back(std::move(run));
     }
     variants.push_back({{"variant", runs[first].variant},
@@ -90,6 +91,7 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
                         {"loss_se", loss.standard_error()},
                         {"epoch_seconds", epoch_seconds.mean()},
                         {"images_per_second", rate.mean()},
+                        {"data_share", data_share.values.empty() ? Json() : Json(data_share.mean())},
                         {"parameters", runs[first].result["parameters"]}});
     first = end;
   }
@@ -97,13 +99,14 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
 }
 
 std::string format_summary(const Json& summary) {
-  Table table({"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", "images/s", "parameters"});
+  Table table(
+      {"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", "images/s", "data %", "parameters"});
   for (const Json& row : summary["variants"]) {
     table.add_row({row["variant"], std::to_string(row["seeds"].size()), percent(row["accuracy_mean"]),
                    percent(row["accuracy_se"]), fmt::format("{:.4f}", row["loss_mean"].get<double>()),
                    fmt::format("{:.2f}", row["epoch_seconds"].get<double>()),
                    format_count(std::round(row["images_per_second"].get<double>())),
-                   format_count(row["parameters"].get<double>())});
+                   percent(row["data_share"]), format_count(row["parameters"].get<double>())});
   }
   return table.to_string();
 }

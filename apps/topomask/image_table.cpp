@@ -88,17 +88,19 @@ std::vector<std::uint64_t> chosen_seeds(const TableCommand& command) {
 
 // All slices of an experiment share their settings.
 void agree_on_settings(const TableCommand& command, const VitSettings& settings) {
+  const FolderLock lock(command.out, /*wait=*/true);
   const std::string path = (fs::path(command.out) / kConfigFile).string();
   if (fs::exists(path)) {
     const std::string differs = difference(VitSettings::from({}, path), settings);
     check(differs.empty(), "{}: {}; choose another --out for another experiment", path, differs);
   } else {
-    fs::create_directories(command.out);
     write_text_atomically(path, settings.to_toml());
   }
 }
 
+// One process at a time, or one that looked earlier could replace the results of one that looked later.
 nlohmann::ordered_json merge_results(const TableCommand& command, const VitSettings& settings) {
+  const FolderLock lock(command.out, /*wait=*/true);
   nlohmann::ordered_json summary = {{"experiment", "image-table"}, {"data", settings.data}};
   summary.update(summarise_runs(find_finished_runs(command.out)));
   write_text_atomically((fs::path(command.out) / "results.json").string(), summary.dump(1) + "\n");

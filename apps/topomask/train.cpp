@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 struct TrainCommand {
   RunOptions run;
   std::string config, out;
-  bool resume = false;
+  bool resume = false, print_config = false;
   double time_limit = 0;
   std::shared_ptr<GivenSettings> given = std::make_shared<GivenSettings>();
 };
@@ -74,6 +74,10 @@ void run_train(const TrainCommand& command) {
   run.label = "train";
   // All that can be wrong without the data is found before they are read.
   run.settings.train_options();
+  if (command.print_config) {
+    fmt::print("{}", run.settings.to_toml());
+    return;
+  }
   const bool used =
       fs::exists(fs::path(run.folder) / kLastCheckpoint) || fs::exists(fs::path(run.folder) / kResultFile);
   check(command.resume || !used, "{}: holds a run already; go on with it (--resume) or choose another --out",
@@ -106,6 +110,10 @@ void add_train_vit_command(CLI::App& train) {
   sub->add_option("--out", command->out, "Folder of the run (default: runs/vit-ATTENTION-seed-SEED)")
       ->type_name("DIR");
   sub->add_flag("--resume", command->resume, "Go on with the run in --out, to the same result");
+  sub->add_flag(
+      "--print-config", command->print_config,
+      "Print all settings as a TOML file and do nothing else: what --config, the preset and the command line "
+      "make together");
   sub->add_option("--time-limit", command->time_limit, "Save and stop after so many seconds; 0: never")
       ->capture_default_str();
   VitSettings defaults;

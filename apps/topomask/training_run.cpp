@@ -40,12 +40,13 @@ Json to_rows(const at::Tensor& matrix) {
 }
 
 // Median over the epochs of a run: the first has warm-up in it, and a machine may be disturbed.
-double median_of_epochs(const std::string& folder, const char* key) {
+template <class Value>
+double median_of_epochs(const std::string& folder, const Value& value) {
   std::ifstream file(inside(folder, kMetricsFile));
   std::vector<double> values;
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("kind", "") == "epoch") values.push_back(json.value(key, 0.0));
+    if (json.is_object() && json.value("kind", "") == "epoch") values.push_back(value(json));
   }
   if (values.empty()) return 0;
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
@@ -80,6 +81,12 @@ void write_examples(const std::string& folder, ImageClassification& task) {
 Json result_json(const TrainingRun& run, const ImageData& data, const ImageTaskOptions& options,
                  const ImageClassification& task, const TrainResult& result,
                  const std::vector<MaskSnapshot>& masks) {
+  const auto number = [](const char* key) {
+    return [key](const Json& epoch) { return epoch.value(key, 0.0); };
+  };
+  const auto data_share = [](const Json& epoch) {
+    return epoch.value("data_seconds", 0.0) / std::max(epoch.value("train_seconds", 0.0), 1e-9);
+  };
   Json modulation = Json::array();
   for (const MaskSnapshot& mask : masks) {
     if (mask.modulation.defined()) modulation.push_back(to_rows(mask.modulation));
@@ -98,8 +105,9 @@ Json result_json(const TrainingRun& run, const ImageData& data, const ImageTaskO
                {"steps", result.step},
                {"parameters", task.num_parameters()},
                {"seconds", result.seconds},
-               {"epoch_seconds", median_of_epochs(run.folder, "train_seconds")},
-               {"images_per_second", median_of_epochs(run.folder, "samples_per_second")},
+               {"epoch_seconds", median_of_epochs(run.folder, number("train_seconds"))},
+               {"images_per_second", median_of_epochs(run.folder, number("samples_per_second"))},
+               {"data_share", median_of_epochs(run.folder, data_share)},
                {"device", run.settings.device},
                {"grid", {options.model.grid_height(), options.model.grid_width()}},
                {"patch", options.model.patch},
@@ -112,14 +120,14 @@ Json result_json(const TrainingRun& run, const ImageData& data, const ImageTaskO
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) {
+FolderLock::FolderLock(const std::string& folder, bool wait) {
   std::error_code error;
   fs::create_directories(folder, error);
   check(!error, "{}: cannot be made a folder ({})", folder, error.message());
   const std::string path = inside(folder, ".lock");
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   check(descriptor_ >= 0, "{}: cannot be written ({})", path, std::strerror(errno));
-  held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  held_ = flock(descriptor_, LOCK_EX | (wait ? 0 : LOCK_NB)) == 0;
 }
 
 FolderLock::~FolderLock() {
@@ -145,7 +153,7 @@ TrainingReport run_training(const TrainingRun& run, const ImageData& data) {
                        {"patch", options.model.patch}};
   Trainer trainer(task, train, run.folder,
                   {{"model", "vit"},
-                   {"config", run.settings.to_toml()},
+                   {kDescribedSettings, run.settings.to_toml()},
                    {"normalisation", normalisation.dump()},
                    {"images", images.dump()}});
   write_text_atomically(inside(run.folder, kConfigFile), run.settings.to_toml());

@@ -20,7 +20,7 @@ inline constexpr const char* kExamplesFile = "examples.safetensors";
 class FolderLock {
  public:
   // Makes the folder where it is missing. Throws where it cannot be made.
-  explicit FolderLock(const std::string& folder);
+  explicit FolderLock(const std::string& folder, bool wait = false);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

@@ -51,6 +51,7 @@ class ImageClassification final : public Task {
   std::int64_t batch_size() const override;
   void start_epoch(std::int64_t epoch, std::int64_t batch) override;
   Loss loss() override;
+  double take_data_seconds() override;
   Evaluation evaluate() override;
   void set_training(bool training) override;
 

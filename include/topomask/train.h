@@ -38,6 +38,8 @@ class Task {
     at::Tensor accuracy;  // scalar, or undefined
   };
   virtual Loss loss() = 0;
+  // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once an epoch.
+  virtual double take_data_seconds() { return 0; }
   virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
   virtual void set_training(bool training) = 0;
 };
@@ -97,7 +99,8 @@ struct TrainCallbacks {
 // to go on), best.safetensors (the weights with the best validation accuracy).
 class Trainer {
  public:
-  // `description` goes into the checkpoints as metadata: what is needed to build the model again.
+  // `description` goes into the checkpoints as metadata: what is needed to build the model again. A run goes
+  // on with the same one; only the settings (kDescribedSettings) are left to the caller to compare.
   Trainer(Task& task, const TrainOptions& options, std::string folder,
           std::map<std::string, std::string> description);
   ~Trainer();
@@ -113,6 +116,7 @@ class Trainer {
   std::unique_ptr<Implementation> implementation_;
 };
 
+inline constexpr const char* kDescribedSettings = "config";
 inline constexpr const char* kLastCheckpoint = "last.safetensors";
 inline constexpr const char* kBestCheckpoint = "best.safetensors";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";

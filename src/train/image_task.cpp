@@ -2,6 +2,7 @@
 #include "topomask/image_training.h"
 #include "topomask/kernels.h"
 #include "topomask/models.h"
+#include "train/data_clock.h"
 
 namespace topomask {
 
@@ -51,6 +52,7 @@ struct ImageClassification::Implementation {
       : options(given_options),
         validation(given.validation),
         model(options.model),
+        data_clock(options.device),
         augmenter(given, options.augment, options.seed, options.device),
         training_batches(given.train, loader_options(options, LoaderMode::training)),
         validation_batches(given.validation, loader_options(options, LoaderMode::evaluation)) {
@@ -60,6 +62,7 @@ struct ImageClassification::Implementation {
   ImageTaskOptions options;
   ImageSet validation;  // tensors are shared, not copied
   Vit model;
+  DataClock data_clock;
   Augmenter augmenter;
   BatchLoader training_batches, validation_batches;
 };
@@ -94,17 +97,25 @@ std::int64_t ImageClassification::batch_size() const {
 }
 
 void ImageClassification::start_epoch(std::int64_t epoch, std::int64_t batch) {
+  implementation_->data_clock.start();
   implementation_->training_batches.start_epoch(epoch, batch);
+  implementation_->data_clock.stop();
 }
 
 Task::Loss ImageClassification::loss() {
   Implementation& self = *implementation_;
+  self.data_clock.start();
   const std::optional<Batch> batch = self.training_batches.next();
   check(batch.has_value(), "training: the epoch has no batch left");
   const AugmentedBatch input = self.augmenter.augment(*batch);
+  self.data_clock.stop();
   const at::Tensor logits = self.model->forward(input.images);
   const at::Tensor hits = logits.detach().argmax(-1) == input.targets.argmax(-1);
   return {soft_cross_entropy(logits, input.targets), hits.to(at::kFloat).mean()};
+}
+
+double ImageClassification::take_data_seconds() {
+  return implementation_->data_clock.take_seconds();
 }
 
 at::Tensor ImageClassification::logits(const at::Tensor& images) {

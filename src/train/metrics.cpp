@@ -1,5 +1,7 @@
 #include "train/metrics.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -21,7 +23,8 @@ void write_text(const std::string& path, const std::string& text, std::ios::open
 }  // namespace
 
 void write_text_atomically(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".partial";
+  // Several processes may write the table of one experiment: each has a file of its own until the exchange.
+  const std::string temporary = fmt::format("{}.partial-{}", path, getpid());
   write_text(temporary, text, std::ios::trunc);
   std::error_code error;
   std::filesystem::rename(temporary, path, error);

@@ -117,6 +117,13 @@ bool Trainer::Implementation::resume() {
         "with "
         "its own",
         file_path, loaded.steps, state.steps);
+  // Settings may differ in what no result depends on, which only their owner can tell.
+  for (const auto& [key, value] : description) {
+    const auto saved = file.metadata.find(key);
+    check(key == kDescribedSettings || saved == file.metadata.end() || saved->second == value,
+          "{}: the run goes on with its own model and data, but its {} is {} there and {} here", file_path,
+          key, saved == file.metadata.end() ? "" : saved->second, value);
+  }
   load_parameters(file, file_path, "", parameters);
   optimizer.load(file, file_path, loaded.step);
   averages.load(file, file_path);
@@ -187,7 +194,7 @@ void Trainer::Implementation::log_step() {
 
 void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   const std::int64_t epoch = epochs_done();
-  const double train_seconds = seconds_since(epoch_start);
+  const double train_seconds = seconds_since(epoch_start), data_seconds = task.take_data_seconds();
   const std::int64_t samples = (state.step - epoch_first_step) * options.accumulate * task.batch_size();
   const bool evaluates = epoch % options.evaluate_every == 0 || state.step == state.steps;
   const auto evaluation_start = Clock::now();
@@ -215,6 +222,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   }
   const double rate = static_cast<double>(samples) / std::max(train_seconds, 1e-9);
   line["train_seconds"] = train_seconds;
+  line["data_seconds"] = data_seconds;  // of train_seconds
   line["samples_per_second"] = rate;
   line["seconds"] = seconds_before + seconds_since(session_start);
   metrics.append(line);
@@ -224,7 +232,8 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
     if (evaluates)
       text +=
           fmt::format("  |  validation loss {:.4f}  accuracy {:.4f}", state.last.loss, state.last.accuracy);
-    callbacks.epoch_done(text + fmt::format("  |  {:.0f} images/s", rate));
+    callbacks.epoch_done(text + fmt::format("  |  {:.0f} images/s, data {:.1f} %", rate,
+                                            100 * data_seconds / std::max(train_seconds, 1e-9)));
   }
   state.epoch = {};
   epoch_start = Clock::now();

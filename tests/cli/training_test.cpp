@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <sstream>
 
+#include "data/records.h"
 #include "run_program.h"
 #include "running_program.h"
 #include "topomask/safetensors.h"
@@ -44,6 +48,8 @@ TEST(Train, LeavesWhatAReportNeeds) {
   EXPECT_EQ(result["epochs"], 2);
   EXPECT_EQ(result["steps"], 8);
   EXPECT_EQ(result["validation_images"], 48);
+  EXPECT_GT(result["data_share"], 0);
+  EXPECT_LT(result["data_share"], 1);
   ASSERT_EQ(result["modulation"].size(), 1u);         // layers
   ASSERT_EQ(result["modulation"][0].size(), 2u);      // heads
   EXPECT_EQ(result["modulation"][0][0].size(), 11u);  // hops
@@ -94,6 +100,51 @@ TEST(Train, TakesSettingsFromAFileAndTheCommandLineWins) {
   // A saved configuration is one that can be given.
   run_json({"train", "vit", "--config", folder.path("run/config.toml"), "--out", folder.path("again")});
   EXPECT_EQ(read_whole_file(folder.path("again/config.toml")), saved);
+}
+
+// key = value of every line that has one, without quotes and sections.
+std::map<std::string, std::string> toml_values(const std::string& text) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find(" = ");
+    if (line.starts_with('#') || equals == std::string::npos) continue;
+    std::string value = line.substr(equals + 3);
+    std::erase_if(value, [](char c) { return c == '"' || c == '\''; });
+    values[line.substr(0, equals)] = value;
+  }
+  return values;
+}
+
+TEST(Train, PrintsTheSettingsOfEveryRecipe) {
+  const TemporaryDirectory folder;
+  std::size_t recipes = 0;
+  for (const auto& entry : fs::directory_iterator(TOPOMASK_RECIPES)) {
+    SCOPED_TRACE(entry.path().string());
+    ++recipes;
+    const ProgramResult first =
+        run_program({"train", "vit", "--config", entry.path().string(), "--print-config"});
+    ASSERT_EQ(first.status, 0) << first.err;
+    const auto printed = toml_values(first.out);
+    for (const auto& [key, value] : toml_values(read_whole_file(entry.path().string()))) {
+      ASSERT_TRUE(printed.contains(key)) << key;
+      if (std::isdigit(static_cast<unsigned char>(value[0])) != 0) {
+        EXPECT_EQ(std::stod(printed.at(key)), std::stod(value)) << key;
+      } else {
+        EXPECT_EQ(printed.at(key), value) << key;
+      }
+    }
+    // What is printed is a recipe, too, and the command line wins over it.
+    const std::string again = folder.write("again.toml", first.out);
+    EXPECT_EQ(run_program({"train", "vit", "--config", again, "--print-config"}).out, first.out);
+    const ProgramResult changed =
+        run_program({"train", "vit", "--config", again, "--print-config", "--epochs", "3"});
+    EXPECT_EQ(toml_values(changed.out).at("epochs"), "3");
+  }
+  EXPECT_GE(recipes, 3u);
+  // Nothing was trained.
+  expect_rejected({"train", "vit", "--print-config", "--epochs", "0"}, "epochs must be 1 or more");
+  EXPECT_FALSE(fs::exists("runs"));
 }
 
 TEST(Train, SaysWhatIsWrongWithASetting) {
@@ -187,6 +238,8 @@ TEST(ImageTable, RunsWhatIsMissingAndMergesWhatIsThere) {
     }
     EXPECT_DOUBLE_EQ(row["accuracy_mean"], sum / 2);
     EXPECT_TRUE(row["accuracy_se"].is_number());
+    EXPECT_GT(row["images_per_second"], 0);
+    EXPECT_GT(row["data_share"], 0);
   }
   EXPECT_EQ(nlohmann::json::parse(read_whole_file(folder.path("table/results.json"))), all);
   EXPECT_THAT(read_whole_file(folder.path("table/grf-walks-3/seed-1/config.toml")), HasSubstr("walks = 3\n"));
@@ -194,6 +247,87 @@ TEST(ImageTable, RunsWhatIsMissingAndMergesWhatIsThere) {
                   "epochs is 1 there and 2 here");
   expect_rejected({"experiment", "image-table", "--variants", "gfr"}, "did you mean 'grf'?");
   expect_rejected({"experiment", "image-table", "--seeds", "x"}, "--seeds");
+}
+
+TEST(ImageTable, GoesOnInAnotherPlaceWithTheFilesInAnother) {
+  const TemporaryDirectory folder;
+  const auto write_images = [&](const std::string& name, std::uint32_t side) {
+    fs::create_directories(folder.path(name));
+    folder.write(name + "/train-images-idx3-ubyte", idx_images(200, side));
+    folder.write(name + "/train-labels-idx1-ubyte", idx_labels(200, 3));
+  };
+  write_images("here", 8);
+  write_images("others", 10);
+  const auto table = [&](const std::string& out, const std::string& data) -> std::vector<std::string> {
+    return {"experiment",
+            "image-table",
+            "--out",
+            folder.path(out),
+            "--data",
+            "idx:" + folder.path(data),
+            "--patch",
+            "2",
+            "--layers",
+            "1",
+            "--epochs",
+            "150",
+            "--embedding",
+            "16",
+            "--mlp",
+            "16",
+            "--batch",
+            "20",
+            "--variants",
+            "grf",
+            "--seeds",
+            "0",
+            "--quiet",
+            "--threads",
+            "1"};
+  };
+  ASSERT_EQ(run_program(table("straight", "here")).status, 0);
+  const std::string metrics = folder.path("first/grf/seed-0/metrics.jsonl");
+  {
+    RunningProgram program(table("first", "here"), folder.path("errors"));
+    ASSERT_TRUE(program.wait_until([&] { return fs::exists(metrics) && fs::file_size(metrics) > 0; }));
+    program.send(SIGINT);
+    ASSERT_EQ(program.wait(), 130);
+  }
+  ASSERT_FALSE(fs::exists(folder.path("first/grf/seed-0/result.json")));
+  fs::rename(folder.path("first"), folder.path("moved"));
+  fs::rename(folder.path("here"), folder.path("there"));
+  expect_rejected(table("moved", "others"), "the run goes on with its own model and data");
+  ASSERT_EQ(run_program(table("moved", "there")).status, 0);
+  const SafetensorsFile a = read_safetensors(folder.path("straight/grf/seed-0/last.safetensors")),
+                        b = read_safetensors(folder.path("moved/grf/seed-0/last.safetensors"));
+  for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
+}
+
+TEST(ImageTable, StopsWhenItsTimeIsUp) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> slice =
+      with(with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "100000"}, kTiny),
+           {"--variants", "linear,grf", "--seeds", "0", "--time-limit", "0.5"});
+  const nlohmann::json summary = run_json(slice);
+  EXPECT_TRUE(summary["runs"].empty());
+  EXPECT_TRUE(fs::exists(folder.path("table/linear/seed-0/last.safetensors")));
+  EXPECT_FALSE(fs::exists(folder.path("table/grf")));
+}
+
+TEST(ImageTable, TakesSeveralProcessesAtOnce) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> words =
+      with(with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "2"}, kTiny),
+           {"--variants", "linear,neighbours,grf", "--seeds", "0-1", "--threads", "1"});
+  {
+    std::vector<std::unique_ptr<RunningProgram>> programs;
+    for (const char* name : {"a", "b", "c"})
+      programs.push_back(std::make_unique<RunningProgram>(words, folder.path(name)));
+    for (const auto& program : programs) EXPECT_EQ(program->wait(), 0);
+  }
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(read_whole_file(folder.path(name)), "");
+  EXPECT_EQ(nlohmann::json::parse(read_whole_file(folder.path("table/results.json")))["runs"].size(), 6u);
+  EXPECT_THAT(read_whole_file(folder.path("table/report.html")), HasSubstr("</html>"));
 }
 
 }  // namespace

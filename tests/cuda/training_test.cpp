@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "gpu.h"
 #include "topomask/image_training.h"
 #include "train/autocast.h"
@@ -27,8 +29,8 @@ struct Step {
   std::vector<at::Tensor> gradients;  // on the CPU
 };
 
-Step first_step(const ImageData& data, const std::string& variant, Pooling pooling, c10::Device device,
-                bool bf16) {
+ImageTaskOptions task_options(const ImageData& data, const std::string& variant, Pooling pooling,
+                              c10::Device device) {
   ImageTaskOptions options;
   options.model = fit_to_data(vit_preset("tiny"), data);
   options.model.patch = data.patch_size;
@@ -36,7 +38,12 @@ Step first_step(const ImageData& data, const std::string& variant, Pooling pooli
   options.model.pooling = pooling;
   options.batch_size = 32;
   options.device = device;
-  ImageClassification task(data, options);
+  return options;
+}
+
+Step first_step(const ImageData& data, const std::string& variant, Pooling pooling, c10::Device device,
+                bool bf16) {
+  ImageClassification task(data, task_options(data, variant, pooling, device));
   // The head starts at zero, behind which nothing has a gradient.
   for (const NamedParameter& parameter : task.parameters()) {
     if (parameter.name != "head.weight") continue;
@@ -78,6 +85,25 @@ TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
       }
     }
   }
+}
+
+TEST(DataTimeOnGpu, IsAPartOfTheWhole) {
+  TOPOMASK_NEEDS_GPU();
+  const ImageData data = open_image_data("strokes:32,train=64,val=16");
+  ImageClassification task(data, task_options(data, "linear", Pooling::mean, c10::Device(c10::kCUDA, 0)));
+  task.loss();
+  EXPECT_GT(task.take_data_seconds(), 0);
+  // More steps than there are events, so that some are used again.
+  const auto start = std::chrono::steady_clock::now();
+  for (int epoch = 0; epoch < 300; ++epoch) {
+    task.start_epoch(epoch, 0);
+    for (int batch = 0; batch < 2; ++batch) task.loss();
+  }
+  const double seconds = task.take_data_seconds();
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_GT(seconds, 0);
+  EXPECT_LT(seconds, all);
+  EXPECT_EQ(task.take_data_seconds(), 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "support/gradients.h"
@@ -58,6 +59,18 @@ TEST_F(ImageTraining, LearnsSixteenImagesByHeart) {
     EXPECT_EQ(result.last.accuracy, 1) << attention_variant_name(variant);
     EXPECT_EQ(result.last.count, 16);
   }
+}
+
+TEST_F(ImageTraining, MeasuresTheTimeOfItsData) {
+  const ImageData data = open_image_data("strokes:16,train=64,val=16");
+  ImageClassification task(data, small_task(data, AttentionVariant::linear));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 4; ++i) task.loss();
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = task.take_data_seconds();
+  EXPECT_GT(seconds, 0);
+  EXPECT_LT(seconds, all);
+  EXPECT_EQ(task.take_data_seconds(), 0);
 }
 
 TEST_F(ImageTraining, LossFallsOnTheBuiltInData) {

@@ -37,11 +37,13 @@ class ToyTask final : public Task {
     return {error, 1 / (1 + error), 1};
   }
   void set_training(bool) override {}
+  double take_data_seconds() override { return data_seconds; }
 
   at::Tensor slope = at::zeros({1, 1}).requires_grad_(), offset = at::zeros({1}).requires_grad_();
   std::int64_t epoch = 0, batch = 0, losses = 0;
   std::function<bool(std::int64_t, std::int64_t)> spoil;
   std::vector<double> evaluated;
+  double data_seconds = 0;
 };
 
 }  // namespace topomask::testing

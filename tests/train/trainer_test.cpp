@@ -1,4 +1,5 @@
 // The training loop on a toy: it learns, resumes to the same bits, and stops when it must.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ std::vector<nlohmann::json> metrics(const std::string& folder) {
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(file, line);) {
     nlohmann::json json = nlohmann::json::parse(line);
-    for (const char* key : {"seconds", "train_seconds", "evaluation_seconds", "samples_per_second"})
+    for (const char* key :
+         {"seconds", "train_seconds", "evaluation_seconds", "samples_per_second", "data_seconds"})
       json.erase(key);
     lines.push_back(json);
   }
@@ -86,6 +88,29 @@ TEST_F(TrainerTest, Learns) {
   EXPECT_EQ(static_cast<std::int64_t>(lines.size()) - epochs, 200 / 7);
   EXPECT_LT(lines.back()["train_loss"].get<double>(), 0.1 * lines.front()["train_loss"].get<double>());
   EXPECT_EQ(read_safetensors((fs::path(folder("a")) / kBestCheckpoint).string()).metadata.at("model"), "toy");
+}
+
+TEST_F(TrainerTest, TellsHowLongDataTook) {
+  ToyTask task;
+  task.data_seconds = 0.25;
+  std::string text;
+  TrainCallbacks callbacks;
+  callbacks.epoch_done = [&](const std::string& line) { text = line; };
+  Trainer(task, quick(), folder("a"), {}).run(callbacks);
+  std::ifstream file(fs::path(folder("a")) / kMetricsFile);
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  ASSERT_EQ(last["kind"], "epoch");
+  EXPECT_EQ(last["data_seconds"], 0.25);
+  const double share = 100 * 0.25 / last["train_seconds"].get<double>();
+  EXPECT_THAT(text, ::testing::EndsWith(fmt::format(", data {:.1f} %", share)));
+}
+
+TEST_F(TrainerTest, RefusesACheckpointOfSomethingElse) {
+  ToyTask task, other;
+  Trainer(task, quick(), folder("a"), {{"model", "toy"}, {kDescribedSettings, "one"}}).run();
+  EXPECT_TRUE(Trainer(other, quick(), folder("a"), {{"model", "toy"}, {kDescribedSettings, "two"}}).resume());
+  EXPECT_THROW(Trainer(other, quick(), folder("a"), {{"model", "train"}}).resume(), Error);
 }
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<int> {};

@@ -63,7 +63,7 @@ function showTable() {
   const low = Math.min(...edge(-1)), high = Math.max(...edge(1));
   const compares = linear && report.variants.length > 1;
   const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time an epoch',
-    'Parameters', 'Seeds'];
+    'Images a second', 'Parameters', 'Seeds'];
   const rows = report.variants.map((row) => {
     const name = element('span', {}, element('i', {class: 'swatch', style: background(row)}), row.variant,
       element('small', {}, aboutVariant(row)));
@@ -71,7 +71,7 @@ function showTable() {
       ...(report.variants.length > 1 ? [strip(row, low, high)] : []));
     const gain = row === linear ? '–' : points(difference(row, linear ?? row));
     return [name, accuracy, ...(compares ? [gain] : []), row.loss_mean.toFixed(4), formatSeconds(row.epoch_seconds),
-      row.parameters.toLocaleString('en'), String(row.seeds.length)];
+      Math.round(row.images_per_second).toLocaleString('en'), row.parameters.toLocaleString('en'), String(row.seeds.length)];
   });
   fillTable(byId('results'), 'Results of all variants', headers, rows);
 }
