@@ -108,6 +108,7 @@ nlohmann::ordered_json merge_results(const TableCommand& command, const VitSetti
 }
 
 void run_table(const TableCommand& command) {
+  const auto start = std::chrono::steady_clock::now();
   command.run.apply();
   const VitSettings base = VitSettings::from(*command.given, command.config);
   const std::vector<std::string> variants = chosen_variants(command);
@@ -117,7 +118,6 @@ void run_table(const TableCommand& command) {
   const ImageData data = base.open_data();
 
   const InterruptScope interrupts;
-  const auto start = std::chrono::steady_clock::now();
   const auto should_stop = [&] {
     const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return InterruptScope::requested() || (command.time_limit > 0 && passed > command.time_limit);

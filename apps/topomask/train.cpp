@@ -58,6 +58,7 @@ void print_result(const TrainCommand& command, const TrainingRun& run, const Tra
 }
 
 void run_train(const TrainCommand& command) {
+  const auto start = std::chrono::steady_clock::now();
   command.run.apply();
   TrainingRun run;
   if (command.resume) {
@@ -87,7 +88,6 @@ void run_train(const TrainCommand& command) {
   check(lock.held(), "{}: another process is training there", run.folder);
 
   const InterruptScope interrupts;
-  const auto start = std::chrono::steady_clock::now();
   const auto out_of_time = [&] {
     return command.time_limit > 0 &&
            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >

@@ -307,7 +307,7 @@ TEST(ImageTable, StopsWhenItsTimeIsUp) {
   const TemporaryDirectory folder;
   const std::vector<std::string> slice =
       with(with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "100000"}, kTiny),
-           {"--variants", "linear,grf", "--seeds", "0", "--time-limit", "0.5"});
+           {"--variants", "linear,grf", "--seeds", "0", "--time-limit", "4"});
   const nlohmann::json summary = run_json(slice);
   EXPECT_TRUE(summary["runs"].empty());
   EXPECT_TRUE(fs::exists(folder.path("table/linear/seed-0/last.safetensors")));
