@@ -135,7 +135,7 @@ def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None
     """A sparse CSR tensor, square unless `columns` says otherwise."""
     n = row_ptr.shape[0] - 1
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(
             row_ptr, col.long(), values, (n, n if columns is None else columns), check_invariants=False
         )
