@@ -108,7 +108,8 @@ class Trainer {
   // Goes on from the folder's checkpoint. False where there is none.
   bool resume();
   // Trains to the end of the schedule or until it should stop; both leave a checkpoint. Throws where the loss
-  // or the gradient is no longer a number; the last checkpoint is then one from before.
+  // or the gradient is no longer a number; the last checkpoint is then one from before. A finished run leaves
+  // the model with the weights that were judged: the averaged ones, where there is an average.
   TrainResult run(const TrainCallbacks& callbacks = {});
 
  private:

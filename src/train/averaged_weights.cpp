@@ -40,6 +40,11 @@ void AveragedWeights::load(const SafetensorsFile& file, const std::string& path)
   load_parameters(file, path, kPrefix, averages);
 }
 
+void AveragedWeights::hand_over() const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < average_.size(); ++i) parameters_[i].tensor.detach().copy_(average_[i]);
+}
+
 void AveragedWeights::swap() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < average_.size(); ++i) {

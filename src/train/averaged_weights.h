@@ -22,6 +22,7 @@ class AveragedWeights {
   void update(std::int64_t step);
   void save(std::map<std::string, at::Tensor>& tensors) const;  // "ema.NAME"
   void load(const SafetensorsFile& file, const std::string& path);
+  void hand_over() const;  // the model gets the average, for good
 
   // The model has the averaged weights for as long as this lives.
   class Scope {

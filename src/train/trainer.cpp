@@ -317,6 +317,7 @@ TrainResult Trainer::Implementation::run(const TrainCallbacks& callbacks) {
     if (due && state.step < state.steps) save();
   }
   if (saved_step != state.step) save();
+  averages.hand_over();
   return result(TrainOutcome::finished);
 }
 
