@@ -75,7 +75,7 @@ tsan: setup ## Run the unit tests under ThreadSanitizer
 .PHONY: cuda-test
 cuda-test: setup ## On a machine with a GPU: build for it, test, look for races, and benchmark
 	cmake --preset cuda -DTOPOMASK_PYTHON="$$(cat .setup/python)" --log-level=NOTICE
-	cmake --build --preset cuda --parallel $(JOBS) --target topomask_cli cuda_tests
+	cmake --build --preset cuda --parallel $(JOBS) --target topomask_cli topomask_ops cuda_tests
 	@scripts/cuda_test.sh
 
 .PHONY: fuzz

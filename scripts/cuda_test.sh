@@ -15,7 +15,7 @@ fi
 cat "$out/gpu.txt"
 
 echo "== tests"
-ctest --preset cuda --tests-regex '^cuda_' --parallel 4 2>&1 | tee "$out/tests.log"
+ctest --preset cuda --tests-regex '^(cuda_|python_cuda$)' --parallel 4 2>&1 | tee "$out/tests.log"
 
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
