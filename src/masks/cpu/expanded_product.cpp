@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 
 #include "core/flops.h"
 #include "core/parallel.h"
@@ -68,9 +69,11 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
 namespace {
 
 // The values of the keys column by column, and a vector's width of zeros behind them.
-std::vector<float> values_by_column(const SparseRows& columns, const float* value) {
-  std::vector<float> out(static_cast<std::size_t>(columns.nnz() + kLanes), 0.0f);
-  parallel_for(columns.nnz(), 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+std::unique_ptr<float[]> values_by_column(const SparseRows& columns, const float* value) {
+  const std::int64_t nnz = columns.nnz();
+  auto out = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(nnz + kLanes));
+  std::fill_n(out.get() + nnz, kLanes, 0.0f);
+  parallel_for(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) out[t] = value[columns.entry[t]];
   });
   return out;
@@ -121,7 +124,7 @@ constexpr AddColumns kAddColumns[kMaxChunks] = {add_columns<1>, add_columns<2>, 
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
                              const SparseRows& key_columns, const float* key_value, const SparseRows& product,
                              float* value) {
-  const std::vector<float> column_value = values_by_column(key_columns, key_value);
+  const std::unique_ptr<float[]> column_value = values_by_column(key_columns, key_value);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<const float*> next;
     std::int64_t done = 0;
@@ -130,7 +133,7 @@ void expanded_product_values(const Expansions& expansions, const SparseRows& que
       if (static_cast<std::int64_t>(next.size()) < entries) next.resize(static_cast<std::size_t>(entries));
       for (std::int64_t p = 0; p < entries; ++p) {
         const std::int64_t column = query.col[first + p];
-        next[p] = column_value.data() + key_columns.row_ptr[column];
+        next[p] = column_value.get() + key_columns.row_ptr[column];
         done += key_columns.row_ptr[column + 1] - key_columns.row_ptr[column];
       }
       const std::int64_t chunks = chunks_of(product, row);
@@ -163,7 +166,7 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
                                const SparseRows& key_columns, const float* key_value,
                                const SparseRows& product, const std::int64_t* mirror, const float* grad,
                                float* grad_query) {
-  const std::vector<float> column_value = values_by_column(key_columns, key_value);
+  const std::unique_ptr<float[]> column_value = values_by_column(key_columns, key_value);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row_grad;
     std::int64_t done = 0;
@@ -177,7 +180,7 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
       const std::uint16_t* mask = expansions.mask.data() + expansions.first[row];
       for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p, mask += chunks) {
         const std::int64_t column = key_columns.row_ptr[query.col[p]];
-        grad_query[p] = dot_column(chunks, mask, column_value.data() + column, row_grad.data());
+        grad_query[p] = dot_column(chunks, mask, column_value.get() + column, row_grad.data());
         done += key_columns.row_ptr[query.col[p] + 1] - column;
       }
     }
