@@ -1,14 +1,12 @@
 #include "graph/cuda/transform.h"
 
+#include "core/cuda/grid.h"
+
 namespace topomask::cuda {
 
 namespace {
 
 constexpr int kThreads = 256, kLanes = 8;  // lanes a row: local graphs have about as many entries in one
-
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-}
 
 struct RowLane {
   std::int64_t row;
@@ -66,21 +64,22 @@ __global__ void write_scaled(const std::int64_t* row_ptr, const std::int32_t* co
 cudaError_t entry_rows(const std::int64_t* row_ptr, std::int64_t num_rows, std::int32_t* row,
                        cudaStream_t stream) {
   if (num_rows == 0) return cudaSuccess;
-  write_entry_rows<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, num_rows, row);
+  write_entry_rows<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(row_ptr, num_rows, row);
   return cudaGetLastError();
 }
 
 cudaError_t offsets_of_sorted(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
                               std::int64_t* row_ptr, cudaStream_t stream) {
-  write_offsets<<<blocks_for(entries + 1), kThreads, 0, stream>>>(sorted_row, entries, num_rows, row_ptr);
+  write_offsets<<<blocks_for(entries + 1, kThreads), kThreads, 0, stream>>>(sorted_row, entries, num_rows,
+                                                                            row_ptr);
   return cudaGetLastError();
 }
 
 cudaError_t inverse_row_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
                              bool root, double* inverse, cudaStream_t stream) {
   if (num_rows == 0) return cudaSuccess;
-  write_inverse_sums<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, weight, num_rows, root,
-                                                                             inverse);
+  write_inverse_sums<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(
+      row_ptr, weight, num_rows, root, inverse);
   return cudaGetLastError();
 }
 
@@ -88,8 +87,8 @@ cudaError_t scale_entries(const std::int64_t* row_ptr, const std::int32_t* col, 
                           std::int64_t num_rows, const double* left, const double* right, float* scaled,
                           cudaStream_t stream) {
   if (num_rows == 0) return cudaSuccess;
-  write_scaled<<<blocks_for(num_rows * kLanes), kThreads, 0, stream>>>(row_ptr, col, weight, num_rows, left,
-                                                                       right, scaled);
+  write_scaled<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(
+      row_ptr, col, weight, num_rows, left, right, scaled);
   return cudaGetLastError();
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/cuda/grid.h"
 #include "masks/cuda/hypercube.h"
 
 namespace topomask {
@@ -7,10 +8,6 @@ namespace topomask {
 namespace {
 
 constexpr int kThreads = 256, kMaxBits = 4;
-
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-}
 
 // Mixes bits first_bit to first_bit + kBits - 1: a thread holds the 2^kBits rows that differ in them, of one
 // column.
@@ -65,7 +62,7 @@ cudaError_t hypercube_heat_on_device(int dimension, const T* t, std::int64_t hea
   for (int bit = 0; bit < dimension; bit += kMaxBits) {
     const int bits = std::min(kMaxBits, dimension - bit);
     const std::int64_t threads = numbers >> bits;
-    const unsigned blocks = blocks_for(threads);
+    const unsigned blocks = blocks_for(threads, kThreads);
     switch (bits) {
       case 1:
         mix_bits<T, 1><<<blocks, kThreads, 0, stream>>>(dimension, bit, t, columns, threads, values);
@@ -89,7 +86,7 @@ cudaError_t hypercube_laplacian_on_device(int dimension, std::int64_t heads, std
                                           T* out, cudaStream_t stream) {
   const std::int64_t threads = (heads * columns) << dimension;
   if (threads == 0) return cudaSuccess;
-  laplacian<T><<<blocks_for(threads), kThreads, 0, stream>>>(dimension, columns, threads, z, out);
+  laplacian<T><<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(dimension, columns, threads, z, out);
   return cudaGetLastError();
 }
 

@@ -1,3 +1,4 @@
+#include "core/cuda/grid.h"
 #include "core/cuda/team.cuh"
 #include "masks/cuda/look_up.h"
 
@@ -53,17 +54,13 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) grad_table[element] = static_cast<T>(sum);
 }
 
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-}
-
 }  // namespace
 
 template <class T>
 cudaError_t look_up_on_device(const std::uint8_t* key, std::int64_t count, const T* table, std::int64_t heads,
                               std::int64_t size, T* out, cudaStream_t stream) {
   if (count * heads == 0) return cudaSuccess;
-  const dim3 grid(blocks_for(count), static_cast<unsigned>(heads));
+  const dim3 grid(blocks_for(count, kThreads), static_cast<unsigned>(heads));
   gather_table<<<grid, kThreads, 0, stream>>>(key, count, table, size, out);
   return cudaGetLastError();
 }
@@ -88,8 +85,8 @@ cudaError_t look_up_backward_on_device(const std::uint8_t* key, std::int64_t cou
     const dim3 grid(static_cast<unsigned>(runs), static_cast<unsigned>(heads));
     sum_run<<<grid, kWarpSize, bytes, stream>>>(key, count, grad_out, static_cast<int>(size), partial);
   }
-  add_runs<<<blocks_for(heads * size * kWarpSize), kThreads, 0, stream>>>(partial, runs, heads * size,
-                                                                          grad_table);
+  add_runs<<<blocks_for(heads * size * kWarpSize, kThreads), kThreads, 0, stream>>>(partial, runs,
+                                                                                    heads * size, grad_table);
   return cudaGetLastError();
 }
 

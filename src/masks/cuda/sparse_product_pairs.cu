@@ -1,3 +1,4 @@
+#include "core/cuda/grid.h"
 #include "core/cuda/team.cuh"
 #include "masks/cuda/sparse_product_pairs.h"
 
@@ -6,10 +7,6 @@ namespace topomask::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-}
 
 __global__ void write_counts(SparseRows query, std::int64_t nnz, SparseRows key_columns,
                              std::int32_t* count) {
@@ -73,7 +70,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kHeads>
 void launch_sums(const PairSumsArguments<T>& a, cudaStream_t stream) {
-  const dim3 grid(blocks_for(a.entries * kHeads), static_cast<unsigned>((a.heads + kHeads - 1) / kHeads));
+  const dim3 grid(blocks_for(a.entries * kHeads, kThreads),
+                  static_cast<unsigned>((a.heads + kHeads - 1) / kHeads));
   sum_pairs<T, kHeads><<<grid, kThreads, 0, stream>>>(a);
 }
 
@@ -82,13 +80,14 @@ void launch_sums(const PairSumsArguments<T>& a, cudaStream_t stream) {
 cudaError_t count_pairs(const SparseRows& query, std::int64_t query_nnz, const SparseRows& key_columns,
                         std::int32_t* count, cudaStream_t stream) {
   if (query_nnz == 0) return cudaSuccess;
-  write_counts<<<blocks_for(query_nnz), kThreads, 0, stream>>>(query, query_nnz, key_columns, count);
+  write_counts<<<blocks_for(query_nnz, kThreads), kThreads, 0, stream>>>(query, query_nnz, key_columns,
+                                                                         count);
   return cudaGetLastError();
 }
 
 cudaError_t list_pairs(const ListPairsArguments& a, cudaStream_t stream) {
   if (a.query_nnz == 0) return cudaSuccess;
-  write_pairs<<<blocks_for(a.query_nnz * kListLanes), kThreads, 0, stream>>>(a);
+  write_pairs<<<blocks_for(a.query_nnz * kListLanes, kThreads), kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 
