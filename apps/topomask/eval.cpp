@@ -9,6 +9,7 @@
 #include "options.h"
 #include "table.h"
 #include "topomask/safetensors.h"
+#include "topomask/train.h"
 #include "vit_settings.h"
 
 namespace topomask::cli {
@@ -39,7 +40,7 @@ void run_eval(const EvalCommand& command) {
   command.run.apply();
   const SafetensorsFile file = read_safetensors(command.checkpoint);
   VitSettings settings =
-      VitSettings::from_toml_text(metadata(file, command.checkpoint, "config"), command.checkpoint);
+      VitSettings::from_toml_text(metadata(file, command.checkpoint, kDescribedSettings), command.checkpoint);
   if (!command.data.empty()) settings.data = command.data;
   if (!command.device.empty()) settings.device = command.device;
   if (command.batch > 0) settings.batch = command.batch;

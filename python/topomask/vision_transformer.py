@@ -217,12 +217,12 @@ class VisionTransformer(nn.Module):
 
 def _make_mask(variant: str, grid: tuple[int, int], walks: dict[str, Any], hops: int) -> Mask | None:
     """The mask of a layer; None where attention has none."""
-    graph = Graph.grid(*grid)
     if variant in ("softmax", "linear"):
         return None
     if variant == "toeplitz":
         offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         return ToeplitzMask(grid, walks["heads"], transform="absolute", init=torch.ones(walks["heads"], offsets))
+    graph = Graph.grid(*grid)
     if variant == "power-series":
         return AbsoluteMask(_SquaredSeriesMask(graph, walks["max_hops"], walks["heads"], init=walks["init"]))
     if variant == "learned-features":
