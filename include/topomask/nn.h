@@ -47,6 +47,21 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
 // The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2.
 Graph patch_graph(std::array<std::int64_t, 2> grid);
 
+// What a layer adds to the residual stream: values + bias, apart so that whoever adds them needs one pass.
+struct Branch {
+  at::Tensor values;  // [B, N, C]
+  at::Tensor bias;    // [C], or undefined: the values have it already
+  at::Tensor total() const;
+};
+
+// Tokens on their way through the blocks. A branch is added where its sum is normalised next.
+struct ResidualStream {
+  at::Tensor x;  // [B, N, C]
+  Branch pending = {};
+  at::Tensor normalise(torch::nn::LayerNorm& norm);  // of x with what was pending, which x then has
+  at::Tensor total() const;
+};
+
 // Self-attention of several heads. x: [B, N, C] -> [B, N, C]; the first `num_global` tokens stand outside of
 // the mask's graph.
 class SelfAttentionImpl : public torch::nn::Module {
@@ -54,6 +69,7 @@ class SelfAttentionImpl : public torch::nn::Module {
   SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
                     std::shared_ptr<MaskModule> mask, std::int64_t num_global);
   at::Tensor forward(const at::Tensor& x);
+  Branch branch(const at::Tensor& x);  // the same, before it is added up
   const std::shared_ptr<MaskModule>& mask() const { return mask_; }
 
  private:
@@ -70,6 +86,7 @@ class MlpImpl : public torch::nn::Module {
  public:
   MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout);
   at::Tensor forward(const at::Tensor& x);
+  Branch branch(const at::Tensor& x);
 
  private:
   torch::nn::Linear fc1_ = nullptr, fc2_ = nullptr;
@@ -82,9 +99,12 @@ class TransformerBlockImpl : public torch::nn::Module {
  public:
   TransformerBlockImpl(std::int64_t embedding, std::int64_t hidden, double dropout, SelfAttention attention);
   at::Tensor forward(const at::Tensor& x);
+  void pass(ResidualStream& stream);  // the same, the last branch left pending
   const SelfAttention& attention() const { return attention_; }
 
  private:
+  Branch dropped(Branch branch) const;
+
   torch::nn::LayerNorm norm1_ = nullptr, norm2_ = nullptr;
   SelfAttention attention_ = nullptr;
   Mlp mlp_ = nullptr;

@@ -57,9 +57,9 @@ at::Tensor VitImpl::forward(const at::Tensor& images) {
         fmt::join(images.sizes(), ", "));
   at::Tensor x = patch_embedding_(images);
   if (cls_token_.defined()) x = at::cat({cls_token_.expand({x.size(0), -1, -1}).to(x.dtype()), x}, 1);
-  x = at::dropout(x + position_embedding_, options_.dropout, is_training());
-  for (const auto& block : *blocks_) x = block->as<TransformerBlock>()->forward(x);
-  x = norm_(x);
+  ResidualStream stream{at::dropout(x + position_embedding_, options_.dropout, is_training())};
+  for (const auto& block : *blocks_) block->as<TransformerBlock>()->pass(stream);
+  x = stream.normalise(norm_);
   return head_(cls_token_.defined() ? x.select(1, 0) : x.mean(1));
 }
 

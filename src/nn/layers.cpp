@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "nn/fused_layers.h"
 #include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
 #include "topomask/nn.h"
@@ -25,7 +26,28 @@ at::Tensor linear_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::matmul(query, sums) / at::matmul(query, total);
 }
 
+Branch last_layer(torch::nn::Linear& layer, const at::Tensor& x) {
+  if (adds_biases_late(x)) return {at::linear(x, layer->weight), layer->bias};
+  return {layer(x), {}};
+}
+
 }  // namespace
+
+at::Tensor Branch::total() const {
+  return bias.defined() ? values + bias.to(values.dtype()) : values;
+}
+
+at::Tensor ResidualStream::normalise(torch::nn::LayerNorm& norm) {
+  auto [sum, normed] =
+      add_and_normalise(x, pending.values, pending.bias, norm->weight, norm->bias, norm->options.eps());
+  x = sum;
+  pending = {};
+  return normed;
+}
+
+at::Tensor ResidualStream::total() const {
+  return pending.values.defined() ? x + pending.total() : x;
+}
 
 SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
                                      std::shared_ptr<MaskModule> mask, std::int64_t num_global)
@@ -50,13 +72,19 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
   return attention(q, k, v, mask, options);
 }
 
-at::Tensor SelfAttentionImpl::forward(const at::Tensor& x) {
+Branch SelfAttentionImpl::branch(const at::Tensor& x) {
   const std::int64_t batch = x.size(0), tokens = x.size(1), embedding = x.size(2);
   // [B, N, 3, H, d], cut so that the gradients of q, k and v are written side by side in one pass.
-  const std::vector<at::Tensor> qkv = qkv_(x).view({batch, tokens, 3, heads_, embedding / heads_}).unbind(2);
+  const std::vector<at::Tensor> qkv = linear_layer(x, qkv_->weight, qkv_->bias)
+                                          .view({batch, tokens, 3, heads_, embedding / heads_})
+                                          .unbind(2);
   const at::Tensor mixed =
       attend(qkv[0].transpose(1, 2), qkv[1].transpose(1, 2), qkv[2].transpose(1, 2));  // [B, H, N, d]
-  return projection_(mixed.transpose(1, 2).reshape({batch, tokens, embedding}));
+  return last_layer(projection_, mixed.transpose(1, 2).reshape({batch, tokens, embedding}));
+}
+
+at::Tensor SelfAttentionImpl::forward(const at::Tensor& x) {
+  return branch(x).total();
 }
 
 MlpImpl::MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout) : dropout_(dropout) {
@@ -64,8 +92,14 @@ MlpImpl::MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout) : 
   fc2_ = register_module("fc2", torch::nn::Linear(hidden, embedding));
 }
 
+Branch MlpImpl::branch(const at::Tensor& x) {
+  const at::Tensor hidden =
+      adds_biases_late(x) ? add_bias_and_gelu(at::linear(x, fc1_->weight), fc1_->bias) : at::gelu(fc1_(x));
+  return last_layer(fc2_, at::dropout(hidden, dropout_, is_training()));
+}
+
 at::Tensor MlpImpl::forward(const at::Tensor& x) {
-  return fc2_(at::dropout(at::gelu(fc1_(x)), dropout_, is_training()));
+  return branch(x).total();
 }
 
 TransformerBlockImpl::TransformerBlockImpl(std::int64_t embedding, std::int64_t hidden, double dropout,
@@ -78,9 +112,20 @@ TransformerBlockImpl::TransformerBlockImpl(std::int64_t embedding, std::int64_t 
   mlp_ = register_module("mlp", Mlp(embedding, hidden, dropout));
 }
 
+Branch TransformerBlockImpl::dropped(Branch branch) const {
+  if (dropout_ == 0 || !is_training()) return branch;
+  return {at::dropout(branch.total(), dropout_, true), {}};
+}
+
+void TransformerBlockImpl::pass(ResidualStream& stream) {
+  stream.pending = dropped(attention_->branch(stream.normalise(norm1_)));
+  stream.pending = dropped(mlp_->branch(stream.normalise(norm2_)));
+}
+
 at::Tensor TransformerBlockImpl::forward(const at::Tensor& x) {
-  const at::Tensor middle = x + at::dropout(attention_(norm1_(x)), dropout_, is_training());
-  return middle + at::dropout(mlp_(norm2_(middle)), dropout_, is_training());
+  ResidualStream stream{x};
+  pass(stream);
+  return stream.total();
 }
 
 PatchEmbeddingImpl::PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding)
