@@ -13,6 +13,7 @@ namespace {
 // phi(x) = ReLU(x d^-1/4) + epsilon. A common factor of all features cancels in the normalised average, so
 // epsilon takes the factor and q and k stay as they are.
 constexpr double kFeatureEpsilon = 1e-3;
+constexpr std::int64_t kDenseNodes = 1024;
 double feature_epsilon(std::int64_t channels) {
   return kFeatureEpsilon * std::pow(static_cast<double>(channels), 0.25);
 }
@@ -24,6 +25,12 @@ at::Tensor linear_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const at::Tensor sums = at::matmul(key.transpose(-2, -1), v);          // [B, H, d, d_v]
   const at::Tensor total = key.sum(-2).unsqueeze(-1).to(query.dtype());  // [B, H, d, 1]
   return at::matmul(query, sums) / at::matmul(query, total);
+}
+
+// Whether all scores of a few tokens cost less than the passes over features that avoid them.
+bool few_on_tensor_cores(const at::Tensor& q) {
+  return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
+         q.size(2) <= kDenseNodes;
 }
 
 Branch last_layer(torch::nn::Linear& layer, const at::Tensor& x) {
@@ -61,12 +68,19 @@ SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads,
 
 at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
   if (variant_ == AttentionVariant::softmax) return at::scaled_dot_product_attention(q, k, v);
-  if (mask_ == nullptr) return linear_attention(q, k, v);
+  AttentionOptions options;
+  MaskPtr mask;
   // Masks are sums of many terms and stay in float32; the engines know bfloat16 operands by themselves.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  MaskPtr mask = mask_->mask();
-  if (num_global_ > 0) mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
-  AttentionOptions options;
+  if (mask_ != nullptr) {
+    mask = mask_->mask();
+    if (num_global_ > 0) mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
+  } else if (few_on_tensor_cores(q)) {
+    mask = std::make_shared<DenseMask>(at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kFloat)));
+    options.engine = Engine::dense;
+  } else {
+    return linear_attention(q, k, v);
+  }
   if (variant_ == AttentionVariant::softmax_grf) options.kind = AttentionKind::softmax;
   options.feature_map.epsilon = feature_epsilon(q.size(-1));
   return attention(q, k, v, mask, options);
