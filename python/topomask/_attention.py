@@ -122,15 +122,17 @@ def attention(
             queries, keys = features()
         chosen, block, _ = _plan(mask, queries, values, kind, engine, max_workspace)
         if scores == "features" and feature_map == "relu":
-            if chosen == "mask":
-                scores = "relu"  # made on the way, row by row
-            else:
+            if chosen == "feature":
                 queries, keys = features()
+            else:
+                scores = "relu"  # made on the way, by the kernels where they can
         if chosen == "mask":
             out = _mask_engine(queries, keys, values, mask, scores, epsilon, normaliser_guard)
         elif chosen == "dense":
             matrix = mask.dense(wide)
-            out = ops.dense_attention(queries, keys, values, matrix, scores, normaliser_guard, max_workspace)
+            out = ops.dense_attention(
+                queries, keys, values, matrix, scores, epsilon, normaliser_guard, max_workspace
+            )
         else:
             queries, keys, values = (x.to(wide) for x in (queries, keys, values))
             out = _feature_engine(queries, keys, values, mask, block, normaliser_guard, max_workspace)

@@ -178,6 +178,17 @@ def _(values, x, pattern, transposed):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape)
 
 
+@torch.library.register_fake("topomask::write_out")
+def _(values, pattern):  # type: ignore[no-untyped-def]
+    nodes = pattern[0].shape[0] - 1
+    return values.new_empty(values.shape[0], nodes, nodes)
+
+
+@torch.library.register_fake("topomask::write_out_backward")
+def _(grad, values, pattern):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape)
+
+
 @torch.library.register_fake("topomask::sparse_product")
 def _(query_values, key_values, query, key, product):  # type: ignore[no-untyped-def]
     return query_values.new_empty(query_values.shape[0], product[1].shape[0])

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from topomask._ops import Pattern
+from topomask._ops import Pattern, ops
 
 
 class ExactBuffers(nn.Module):
@@ -93,7 +93,8 @@ class Mask(ExactBuffers):
         n = self.num_nodes
         entries = self.entries()
         if entries is not None:
-            return torch.cat([_write_out(pattern, values.to(dtype), n) for pattern, values in entries])
+            parts = [ops.write_out(values.to(dtype), pattern) for pattern, values in entries]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
         factors = self.factors()
         if factors is not None:
             return factors[0].to(dtype) @ factors[1].to(dtype).transpose(-2, -1)
@@ -122,13 +123,6 @@ class Mask(ExactBuffers):
                 f"{type(self).__name__}: x must be [heads, nodes, columns] = [{heads}, {self.num_nodes}, C], "
                 f"got {list(x.shape)}"
             )
-
-
-def _write_out(pattern: Pattern, values: Tensor, n: int) -> Tensor:
-    nodes = torch.arange(n, device=values.device)
-    rows = torch.repeat_interleave(nodes, pattern[0].diff(), output_size=pattern[1].shape[0])
-    flat = values.new_zeros(values.shape[0], n * n)
-    return flat.index_copy(1, rows * n + pattern[1], values).view(-1, n, n)
 
 
 def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None = None) -> Tensor:

@@ -80,8 +80,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
   EngineInputs inputs;
   inputs.softmax = options.kind == AttentionKind::softmax;
-  // Kernels compute ReLU features as they load rows; everything else gets them as tensors.
-  const bool fuses = plan.engine == Engine::mask || (plan.engine == Engine::dense && q.is_cuda());
+  // The mask and the dense engine make ReLU features themselves, in their kernels where those can.
+  const bool fuses = plan.engine != Engine::feature;
   inputs.fused_relu = !inputs.softmax && fuses && options.feature_map.kind == FeatureMapKind::relu;
   inputs.epsilon = options.feature_map.epsilon;
   const bool as_they_are =

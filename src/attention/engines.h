@@ -1,9 +1,8 @@
-// The three engines behind attention(). Each takes queries and keys as features already ([B, H, N, m],
-// contiguous, float32 or float64), values [B, H, N, d_v], and returns [B, H, N, d_v]; each is differentiable
-// in all of them and in the mask's parameters, and needs
-// memory linear in its inputs, the mask's entries or the block at hand. On a GPU q, k and v come as they were
-// given to attention(): float32, float64, bfloat16 or float16, with any steps from row to row but adjacent
-// columns.
+// The three engines behind attention(). Each takes queries and keys as features, or with fused_relu as what
+// it makes them of ([B, H, N, m], contiguous, float32 or float64), values [B, H, N, d_v], and returns
+// [B, H, N, d_v]; each is differentiable in all of them and in the mask's parameters, and needs memory linear
+// in its inputs, the mask's entries or the block at hand. On a GPU q, k and v come as they were given to
+// attention(): float32, float64, bfloat16 or float16, with any steps from row to row but adjacent columns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +16,7 @@ struct EngineInputs {
   bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
   double scale = 1;
   double guard = 0;
-  bool fused_relu = false;  // mask engine, and dense on a GPU: the features are max(x, 0) + epsilon
+  bool fused_relu = false;  // mask and dense engine: the features are max(x, 0) + epsilon
   double epsilon = 0;
   std::int64_t max_workspace = 0;
 };

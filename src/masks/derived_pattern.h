@@ -1,4 +1,4 @@
-// What kernels derive from a SparsePattern at their first use, and keep.
+// What is derived from a SparsePattern at its first use, and kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,7 @@ struct SparsePattern::Derived {
   std::mutex mutex;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
+  at::Tensor position;  // [nnz] int64: i N + j of each entry
 };
 
 }  // namespace topomask

@@ -1,35 +1,47 @@
 #include "topomask/mask.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <mutex>
 
 #include "core/check.h"
 #include "graph/tensors.h"
 #include "masks/cpu/pattern.h"
 #include "masks/cpu/work_order.h"
 #include "masks/derived_pattern.h"
+#include "masks/sparse_ops.h"
 
 namespace topomask {
 
 namespace {
 
-// [values.size(0), N, N]
-at::Tensor write_out(const SparseEntries& entries, at::ScalarType dtype) {
-  const SparsePattern& pattern = *entries.pattern;
-  const std::int64_t n = pattern.num_nodes();
-  const at::Tensor rows = at::arange(n, pattern.row_ptr.options()).repeat_interleave(pattern.row_ptr.diff());
-  const at::Tensor position = rows * n + pattern.col.to(at::kLong);
-  const at::Tensor values = entries.values.to(dtype);
-  const at::Tensor flat = at::zeros({values.size(0), n * n}, values.options());
-  return flat.index_copy(1, position, values).view({values.size(0), n, n});
+// Where the entries stand in the matrix, row after row: found once, for every step of training asks for it.
+at::Tensor positions_in(const SparsePattern& pattern) {
+  const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
+  at::Tensor& position = pattern.derived->position;
+  if (!position.defined()) {
+    const c10::InferenceMode learnable(false);  // gradients will ask for it too
+    const at::Tensor rows =
+        at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
+    position = rows * pattern.num_nodes() + pattern.col;
+  }
+  return position;
 }
 
 }  // namespace
+
+at::Tensor write_out(const SparsePattern& pattern, const at::Tensor& values) {
+  const std::int64_t n = pattern.num_nodes();
+  at::Tensor flat = at::zeros({values.size(0), n * n}, values.options());
+  return flat.index_copy_(1, positions_in(pattern), values).view({values.size(0), n, n});
+}
 
 std::shared_ptr<SparsePattern::Derived> SparsePattern::make_derived() {
   return std::make_shared<Derived>();
@@ -112,10 +124,11 @@ at::Tensor Mask::dense(at::ScalarType dtype) const {
   const auto one_per_head = [&](const at::Tensor& matrix) { return matrix.expand({num_heads(), n, n}); };
   if (has_entries()) {
     const std::vector<SparseEntries> known = entries();
-    if (known.size() == 1) return one_per_head(write_out(known.front(), dtype));
+    if (known.size() == 1)
+      return one_per_head(write_out(*known.front().pattern, known.front().values.to(dtype)));
     std::vector<at::Tensor> heads;
-    for (const SparseEntries& head : known) heads.push_back(write_out(head, dtype).squeeze(0));
-    return at::stack(heads);
+    for (const SparseEntries& head : known) heads.push_back(write_out(*head.pattern, head.values.to(dtype)));
+    return at::cat(heads);
   }
   if (has_low_rank()) {
     const LowRankFactors factors = low_rank();

@@ -18,6 +18,9 @@ SparseRows transposed_rows_of(const SparsePattern& pattern);  // its transpose, 
 at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, const at::Tensor& values,
                          const at::Tensor& x, bool transposed);
 
+// The matrices themselves, [H, N, N], of values [H, nnz]; differentiable in them.
+at::Tensor write_out(const SparsePattern& pattern, const at::Tensor& values);
+
 // Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
 struct ProductOnDevice;  // sparse_product_cuda.h
 struct ProductPatterns {

@@ -162,10 +162,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> feature_a
 
 // ---- dense engine ----
 
-TensorFunction run_dense(std::string_view scores, double guard, std::int64_t max_workspace) {
-  const ScoreOptions options{choose("scores", scores, kScores), 0, guard, max_workspace};
-  check(options.scores != Scores::relu,
-        "dense_attention: scores must be 'features' or 'softmax', got 'relu'");
+TensorFunction run_dense(std::string_view scores, double epsilon, double guard, std::int64_t max_workspace) {
+  const ScoreOptions options{choose("scores", scores, kScores), epsilon, guard, max_workspace};
   return [options](const Tensors& x) {
     check_operands("dense_attention", x[0], x[1], x[2], -1, Reals::or_narrow_on_gpu);
     const std::int64_t n = x[0].size(2);
@@ -175,15 +173,16 @@ TensorFunction run_dense(std::string_view scores, double guard, std::int64_t max
 }
 
 at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& matrix, std::string_view scores, double guard,
+                           const at::Tensor& matrix, std::string_view scores, double epsilon, double guard,
                            std::int64_t max_workspace) {
-  return without_graph(run_dense(scores, guard, max_workspace), {q, k, v, matrix});
+  return without_graph(run_dense(scores, epsilon, guard, max_workspace), {q, k, v, matrix});
 }
 
 FourTensors dense_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const at::Tensor& matrix, std::string_view scores,
-                                     double guard, std::int64_t max_workspace, std::array<bool, 4> needs) {
-  return gradients_of<4>(run_dense(scores, guard, max_workspace), {q, k, v, matrix}, grad, needs);
+                                     double epsilon, double guard, std::int64_t max_workspace,
+                                     std::array<bool, 4> needs) {
+  return gradients_of<4>(run_dense(scores, epsilon, guard, max_workspace), {q, k, v, matrix}, grad, needs);
 }
 
 // ---- the gradients' wiring ----
@@ -212,14 +211,14 @@ at::Tensor feature_attention_autograd(const at::Tensor& q, const at::Tensor& k, 
 }
 
 at::Tensor dense_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const at::Tensor& matrix, std::string_view scores, double guard,
-                                    std::int64_t max_workspace) {
+                                    const at::Tensor& matrix, std::string_view scores, double epsilon,
+                                    double guard, std::int64_t max_workspace) {
   static const auto forward = find_operator<decltype(dense_attention)>("topomask::dense_attention");
   static const auto backward =
       find_operator<decltype(dense_attention_backward)>("topomask::dense_attention_backward");
   return differentiable({q, k, v, matrix},
-                        library_call<4>(run_dense(scores, guard, max_workspace), forward, backward,
-                                        std::string(scores), guard, max_workspace));
+                        library_call<4>(run_dense(scores, epsilon, guard, max_workspace), forward, backward,
+                                        std::string(scores), epsilon, guard, max_workspace));
 }
 
 at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::int64_t seed) {

@@ -42,6 +42,8 @@ TORCH_LIBRARY(topomask, m) {
   def("sparse_matmul(Tensor values, Tensor x, Tensor[] pattern, bool transposed) -> Tensor");
   def("sparse_matmul_backward(Tensor grad, Tensor values, Tensor x, Tensor[] pattern, bool transposed, "
       "bool[2] needs) -> (Tensor, Tensor)");
+  def("write_out(Tensor values, Tensor[] pattern) -> Tensor");
+  def("write_out_backward(Tensor grad, Tensor values, Tensor[] pattern) -> Tensor");
   def("sparse_product(Tensor query_values, Tensor key_values, Tensor[] query, Tensor[] key, "
       "Tensor[] product) -> Tensor");
   def("sparse_product_backward(Tensor grad, Tensor query_values, Tensor key_values, Tensor[] query, "
@@ -75,8 +77,8 @@ TORCH_LIBRARY(topomask, m) {
   def("feature_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor left_values, "
       "Tensor right_values, Tensor[] left, Tensor[] right, float guard, int max_workspace, bool[5] needs) "
       "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
-  def("dense_attention(Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, float guard, "
-      "int max_workspace) -> Tensor");
+  def("dense_attention(Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, float epsilon, "
+      "float guard, int max_workspace) -> Tensor");
   def("dense_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, "
-      "float guard, int max_workspace, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float epsilon, float guard, int max_workspace, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
 }

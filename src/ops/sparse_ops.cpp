@@ -130,6 +130,38 @@ at::Tensor sparse_matmul_autograd(const at::Tensor& values, const at::Tensor& x,
                                                      pattern.vec(), transposed));
 }
 
+// ---- the matrix itself ----
+
+TensorFunction run_write_out(at::TensorList pattern) {
+  return [kept = pattern.vec()](const Tensors& in) {
+    const PatternArgument matrix("write_out", "pattern", kept);
+    check_real("write_out", "values", in[0], {-1, matrix.nnz()});
+    check_same_place("write_out", "values", in[0], "pattern", matrix.row_ptr());
+    return write_out(*matrix.pattern, in[0]);
+  };
+}
+
+at::Tensor write_out_op(const at::Tensor& values, at::TensorList pattern) {
+  return without_graph(run_write_out(pattern), {values});
+}
+
+at::Tensor write_out_backward_op(const at::Tensor& grad, const at::Tensor& values, at::TensorList pattern) {
+  return gradients_of(run_write_out(pattern), {values}, grad, {true})[0];
+}
+
+at::Tensor write_out_autograd(const at::Tensor& values, at::TensorList pattern) {
+  static const auto forward = find_operator<decltype(write_out_op)>("topomask::write_out");
+  static const auto backward = find_operator<decltype(write_out_backward_op)>("topomask::write_out_backward");
+  LibraryCall call;
+  call.run = run_write_out(pattern);
+  call.forward_operator = [kept = pattern.vec()](const Tensors& x) { return forward.call(x[0], kept); };
+  call.backward_operator = [kept = pattern.vec()](const at::Tensor& grad, const Tensors& x,
+                                                  const std::vector<bool>&) {
+    return Tensors{backward.call(grad, x[0], kept)};
+  };
+  return differentiable({values}, call);
+}
+
 // ---- values of M = Phi Psi^T ----
 
 // Which entries meet in each product is found once on a GPU, and kept with the tensors of the patterns.
@@ -189,12 +221,15 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("merge_patterns", merge_patterns);
   m.impl("sparse_matmul", sparse_matmul_op);
   m.impl("sparse_matmul_backward", sparse_matmul_backward_op);
+  m.impl("write_out", write_out_op);
+  m.impl("write_out_backward", write_out_backward_op);
   m.impl("sparse_product", sparse_product_op);
   m.impl("sparse_product_backward", sparse_product_backward_op);
 }
 
 TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
   m.impl("sparse_matmul", sparse_matmul_autograd);
+  m.impl("write_out", write_out_autograd);
   m.impl("sparse_product", sparse_product_autograd);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -100,7 +101,7 @@ at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
 
 at::Tensor WalkFeatures::to_dense(const at::Tensor& modulation) const {
   check(modulation.dim() == 1, "to_dense: modulation must be [terms], got {} dimensions", modulation.dim());
-  const at::Tensor rows = at::arange(num_nodes(), row_ptr.options()).repeat_interleave(row_ptr.diff());
+  const at::Tensor rows = at::repeat_interleave(row_ptr.diff(), std::optional<std::int64_t>(col.size(0)));
   const at::Tensor dense = at::zeros({num_nodes(), num_columns}, modulation.options());
   return dense.index_put({rows, col.to(at::kLong)}, values(modulation));
 }

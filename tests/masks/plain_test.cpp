@@ -1,5 +1,7 @@
 // Masks that are given by entries, factors or tables: none, causal, shortest path, degree, neighbours,
 // learned features, dense and sparse matrices.
+#include <c10/core/InferenceMode.h>
+
 #include <numbers>
 
 #include "dense_oracles.h"
@@ -156,6 +158,16 @@ TEST(SparseMask, MatchesTheDenseMatrix) {
   check_gradients(SparseMask(small_pattern(), parameter({1, 6})), 2);
   expect_error([] { SparseMask(small_pattern(), test_values({2, 5})); }, {"values", "[H, 6]", "[2, 5]"});
   expect_error([] { SparseMask(nullptr, test_values({2, 5})); }, {"pattern", "null"});
+}
+
+// Where the entries stand is kept by whoever asks first, also where nothing is learned.
+TEST(SparseMask, LearnsAfterItsMatrixWasLookedAt) {
+  const SparseMask mask(small_pattern(), parameter({2, 6}));
+  {
+    const c10::InferenceMode nothing_is_learned;
+    mask.dense(at::kDouble);
+  }
+  check_gradients(mask);
 }
 
 TEST(SparsePattern, Transposes) {

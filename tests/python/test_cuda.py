@@ -40,9 +40,9 @@ def engines_of(mask: topomask.Mask, kind: str) -> list[str]:
     return engines + (["mask"] if mask.num_entries() >= 0 else [])
 
 
-def run_attention(mask: topomask.Mask, inputs: list[torch.Tensor], weights: torch.Tensor, kind: str, engine: str):
+def run_attention(mask, inputs: list[torch.Tensor], weights: torch.Tensor, kind: str, engine: str, **options):
     parameters = [p for p in mask.parameters() if p.requires_grad]
-    out = attention(*inputs, mask=mask, kind=kind, engine=engine)
+    out = attention(*inputs, mask=mask, kind=kind, engine=engine, **options)
     grads = torch.autograd.grad((out.to(weights.dtype) * weights).sum(), inputs + parameters, allow_unused=True)
     return [out, *grads]
 
@@ -80,6 +80,56 @@ def test_narrow_numbers(dtype: torch.dtype, kind: str) -> None:
         for a, b in zip(got, expected, strict=True):
             scale = b.abs().max()
             assert ((a.to(b.dtype) - b).abs().max() / scale) < 0.03
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [16, 64, 12])  # 12: not for tensor cores
+@pytest.mark.parametrize("engine", ["dense", "mask"])
+def test_features_of_narrow_numbers_are_made_on_the_way(engine: str, channels: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    mask = MASKS["grf"]
+    narrow = [torch.randn(3, 2, 34, channels).to(dtype) for _ in range(3)]  # of both signs: ReLU cuts half of them
+    weights = torch.randn(3, 2, 34, channels).to(dtype)
+    expected = run_attention(
+        mask, [x.double().requires_grad_() for x in narrow], weights.double(), "linear", engine, epsilon=0.1
+    )
+    inputs = moved([x.requires_grad_() for x in narrow], "cuda")
+    got = run_attention(copy.deepcopy(mask).cuda(), inputs, weights.cuda(), "linear", engine, epsilon=0.1)
+    for a, b in zip(got, expected, strict=True):
+        a, b = a.double().cpu(), b.double()
+        assert (a - b).norm() < 0.03 * b.norm()
+        assert (a - b).abs().max() < 0.05 * b.abs().max()
+    for x, gradient in zip(inputs[:2], got[1:3]):
+        assert (gradient[x < 0] == 0).all()
+
+
+@needs_gpu
+def test_dense_features_take_no_pass_of_their_own() -> None:
+    mask = copy.deepcopy(MASKS["grf"]).cuda()
+    inputs = [torch.randn(2, 2, 34, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    weights = torch.ones(2, 2, 34, 16, device="cuda", dtype=torch.bfloat16)
+    run_attention(mask, inputs, weights, "linear", "dense")  # finds out what belongs to the graph
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run_attention(mask, inputs, weights, "linear", "dense")
+    assert not {event.key for event in profile.key_averages()} & {"aten::clamp_min", "aten::repeat_interleave"}
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["linear", "softmax"])
+@pytest.mark.parametrize("name", MASKS)
+def test_a_step_never_waits_for_the_device(name: str, kind: str) -> None:
+    mask = copy.deepcopy(MASKS[name]).cuda()
+    for dtype in (torch.float32, torch.bfloat16):
+        inputs = [torch.randn(2, 2, 34, 16, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
+        weights = torch.ones(2, 2, 34, 16, device="cuda", dtype=dtype)
+        for engine in engines_of(mask, kind):
+            run_attention(mask, inputs, weights, kind, engine)  # finds out what belongs to the graph
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                run_attention(mask, inputs, weights, kind, engine)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
 
 @needs_gpu

@@ -67,6 +67,8 @@ def samples() -> dict[str, tuple]:
         "sparse_matmul_backward": (
             real(2, 6, 3, grad=False), left.detach(), real(2, 6, 3, grad=False), query, True, [True, False],
         ),
+        "write_out": (left, query),
+        "write_out_backward": (real(2, 6, 6, grad=False), left.detach(), query),
         "sparse_product": (left, right, query, key, product),
         "sparse_product_backward": (
             real(2, np_, grad=False), left.detach(), right.detach(), query, key, product, [True, True],
@@ -91,9 +93,9 @@ def samples() -> dict[str, tuple]:
         "feature_attention_backward": (
             grad, *fixed, left.detach(), right.detach(), query, key, 1e-20, 2**31, [True] * 5,
         ),
-        "dense_attention": (q, k, v, matrix, "features", 1e-20, 2**31),
+        "dense_attention": (q, k, v, matrix, "softmax", 0.0, 1e-20, 2**31),
         "dense_attention_backward": (
-            grad, *fixed, matrix.detach(), "softmax", 1e-20, 2**31, [True, False, True, True],
+            grad, *fixed, matrix.detach(), "relu", 1e-3, 1e-20, 2**31, [True, False, True, True],
         ),
     }  # fmt: skip
 
@@ -113,7 +115,7 @@ def test_opcheck(name: str) -> None:
     torch.library.opcheck(getattr(ops, name).default, SAMPLES[name])
 
 
-@pytest.mark.parametrize("name", ["modulate", "sparse_matmul", "sparse_product", "forest_product", "hypercube_heat"])
+@pytest.mark.parametrize("name", ["modulate", "sparse_matmul", "write_out", "sparse_product", "forest_product", "hypercube_heat"])
 def test_gradients_of_products(name: str) -> None:
     assert gradcheck(getattr(ops, name), SAMPLES[name])
 
@@ -130,10 +132,8 @@ def test_gradients_of_attention(scores: str, heads: int) -> None:
     q, k, v = (positive(2, 2, 6, 3) for _ in range(3))
     m = positive(heads, product[1].shape[0])
     assert gradcheck(lambda *x: ops.mask_attention(*x, product, scores, 1e-3, 1e-20), (q, k, v, m))
-    if scores == "relu":
-        return
     matrix = positive(heads, 6, 6)
-    assert gradcheck(lambda *x: ops.dense_attention(*x, scores, 1e-20, 2**31), (q, k, v, matrix))
+    assert gradcheck(lambda *x: ops.dense_attention(*x, scores, 1e-3, 1e-20, 2**31), (q, k, v, matrix))
     if scores == "features":
         left, right = positive(heads, query[1].shape[0]), positive(heads, key[1].shape[0])
         assert gradcheck(
