@@ -1,7 +1,10 @@
 // Patterns, and products with learnable sparse matrices.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "masks/cpu/merge_rows.h"
 #include "masks/cpu/sparse_product.h"
@@ -170,6 +173,12 @@ std::shared_ptr<ProductOnDevice> product_on_device(const Tensors& tensors, const
   return cache.get(tensors, [&] { return describe_product_on_device(patterns); });
 }
 
+// Whether Phi and Psi have one pattern: then so may their values, and M is symmetric.
+bool are_same(at::TensorList a, at::TensorList b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+}
+
 TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorList product) {
   return [q = query.vec(), k = key.vec(), m = product.vec()](const Tensors& in) {
     const PatternPair pair("sparse_product", q, k);
@@ -177,14 +186,17 @@ TensorFunction run_product(at::TensorList query, at::TensorList key, at::TensorL
     check(result.num_nodes() == pair.query.num_nodes(), "sparse_product: query has {} rows, product has {}",
           pair.query.num_nodes(), result.num_nodes());
     const at::Tensor left = real_argument("sparse_product", "query_values", in[0], {-1, pair.query.nnz()});
-    const at::Tensor right =
-        real_argument("sparse_product", "key_values", in[1], {left.size(0), pair.key.nnz()});
+    const at::Tensor right = in[1].is_same(in[0]) ? left
+                                                  : real_argument("sparse_product", "key_values", in[1],
+                                                                  {left.size(0), pair.key.nnz()});
     check_one_dtype("sparse_product", "key_values", right, left);
     check_same_place("sparse_product", "key", pair.key.row_ptr(), "query", pair.query.row_ptr());
     check_same_place("sparse_product", "product", result.row_ptr(), "query", pair.query.row_ptr());
     check_same_place("sparse_product", "query_values", left, "query", pair.query.row_ptr());
     check_same_place("sparse_product", "key_values", right, "query", pair.query.row_ptr());
-    ProductPatterns patterns{.query = pair.query.pattern, .key = pair.key.pattern, .product = result.pattern};
+    ProductPatterns patterns{.query = pair.query.pattern,
+                             .key = are_same(q, k) ? pair.query.pattern : pair.key.pattern,
+                             .product = result.pattern};
     if (left.is_cuda())
       patterns.on_device = product_on_device({q[0], q[1], k[0], k[1], m[0], m[1]}, patterns);
     return sparse_product(patterns, left, right);
@@ -207,9 +219,19 @@ at::Tensor sparse_product_autograd(const at::Tensor& query_values, const at::Ten
   static const auto forward = find_operator<decltype(sparse_product_op)>("topomask::sparse_product");
   static const auto backward =
       find_operator<decltype(sparse_product_backward_op)>("topomask::sparse_product_backward");
-  return differentiable({query_values, key_values},
-                        library_call<2>(run_product(query, key, product), forward, backward, query.vec(),
-                                        key.vec(), product.vec()));
+  const auto call = library_call<2>(run_product(query, key, product), forward, backward, query.vec(),
+                                    key.vec(), product.vec());
+  if (!query_values.is_same(key_values) || !are_same(query, key))
+    return differentiable({query_values, key_values}, call);
+  // M = Phi Phi^T: the library has both halves of the gradient in one pass.
+  LibraryCall square;
+  square.run = [call](const Tensors& x) { return call.run({x[0], x[0]}); };
+  square.forward_operator = [call](const Tensors& x) { return call.forward_operator({x[0], x[0]}); };
+  square.backward_operator = [call](const at::Tensor& grad, const Tensors& x, const std::vector<bool>&) {
+    const Tensors halves = call.backward_operator(grad, {x[0], x[0]}, {true, true});
+    return Tensors{halves[0] + halves[1]};
+  };
+  return differentiable({query_values}, square);
 }
 
 }  // namespace

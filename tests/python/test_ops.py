@@ -115,9 +115,31 @@ def test_opcheck(name: str) -> None:
     torch.library.opcheck(getattr(ops, name).default, SAMPLES[name])
 
 
-@pytest.mark.parametrize("name", ["modulate", "sparse_matmul", "write_out", "sparse_product", "forest_product", "hypercube_heat"])
+PRODUCTS = ["modulate", "sparse_matmul", "write_out", "sparse_product", "forest_product", "hypercube_heat"]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_gradients_of_products(name: str) -> None:
     assert gradcheck(getattr(ops, name), SAMPLES[name])
+
+
+def test_gradients_of_a_square() -> None:
+    query = patterns()[0]
+    product = list(ops.product_pattern(query, query))
+    values = real(2, query[1].shape[0])
+    grad = real(2, product[1].shape[0], grad=False)
+
+    def square(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ops.sparse_product(x, y, query, query, product)
+
+    assert gradcheck(lambda x: square(x, x), (values,))
+    (whole,) = torch.autograd.grad(square(values, values), values, grad)
+    halves = ops.sparse_product_backward(grad, values, values, query, query, product, [True, True])
+    torch.testing.assert_close(whole, halves[0] + halves[1])
+    compiled = torch.compile(square, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(torch.autograd.grad(compiled(values, values), values, grad)[0], whole)
+    (one,) = torch.autograd.grad(square(values, values.detach()), values, grad)  # alone it is one half
+    torch.testing.assert_close(one, halves[0])
 
 
 def positive(*shape: int) -> torch.Tensor:
