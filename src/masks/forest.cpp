@@ -6,6 +6,7 @@
 #include "graph/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/forest.h"
+#include "masks/forest_ops.h"
 #include "topomask/masks.h"
 #ifdef TOPOMASK_CUDA
 #include "masks/forest_cuda.h"
@@ -20,22 +21,22 @@ using torch::autograd::variable_list;
 
 // Lets the context keep the forest alive until the backward pass.
 struct ForestHolder : torch::CustomClassHolder {
-  std::shared_ptr<const RootedForest> forest;
-  std::shared_ptr<const ForestOnDevice> on_device;
+  explicit ForestHolder(Forest f) : forest(std::move(f)) {}
+  Forest forest;
 };
 
-void run_product(const ForestHolder& holder, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
+void run_product(const Forest& forest, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
                  const at::Tensor& derivative) {
 #ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) return forest_product_on_gpu(*holder.on_device, a, x, y, derivative);
+  if (x.is_cuda()) return forest_product_on_gpu(*forest.on_device, a, x, y, derivative);
 #endif
-  const RootedForest& forest = *holder.forest;
+  const RootedForest& rooted = *forest.rooted;
   const std::int64_t heads = x.size(0), columns = x.size(2);
   if (x.scalar_type() == at::kDouble) {
-    forest_product(forest, a.const_data_ptr<double>(), heads, columns, x.const_data_ptr<double>(),
+    forest_product(rooted, a.const_data_ptr<double>(), heads, columns, x.const_data_ptr<double>(),
                    y.data_ptr<double>(), derivative.defined() ? derivative.data_ptr<double>() : nullptr);
   } else {
-    forest_product(forest, a.const_data_ptr<float>(), heads, columns, x.const_data_ptr<float>(),
+    forest_product(rooted, a.const_data_ptr<float>(), heads, columns, x.const_data_ptr<float>(),
                    y.data_ptr<float>(), derivative.defined() ? derivative.data_ptr<float>() : nullptr);
   }
 }
@@ -49,7 +50,7 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
     context->save_for_backward({x, a});
     context->saved_data["forest"] = c10::IValue::make_capsule(holder);
     at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
-    run_product(*holder, a.contiguous(), x.contiguous(), y, at::Tensor());
+    run_product(holder->forest, a.contiguous(), x.contiguous(), y, at::Tensor());
     return y;
   }
 
@@ -62,13 +63,27 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
     const at::Tensor g = grad_outputs[0].contiguous();
     at::Tensor grad_x = at::empty_like(g), derivative, grad_a;
     if (context->needs_input_grad(1)) derivative = at::empty_like(g);
-    run_product(*holder, a, g, grad_x, derivative);
+    run_product(holder->forest, a, g, grad_x, derivative);
     if (derivative.defined()) grad_a = derivative.mul_(x).sum({1, 2});
     return {grad_x, grad_a, at::Tensor()};
   }
 };
 
 }  // namespace
+
+Forest make_forest(const Graph& graph, bool weighted, [[maybe_unused]] c10::Device device) {
+  const Graph given = graph_on_cpu(graph);
+  Forest forest;
+  forest.rooted = std::make_shared<const RootedForest>(root_forest(given.view(), weighted));
+#ifdef TOPOMASK_CUDA
+  if (device.is_cuda()) forest.on_device = forest_on_device(*forest.rooted, device);
+#endif
+  return forest;
+}
+
+at::Tensor multiply_by_forest(const Forest& forest, const at::Tensor& x, const at::Tensor& a) {
+  return ForestProduct::apply(x, a, c10::make_intrusive<ForestHolder>(forest));
+}
 
 ForestMask::ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length length)
     : num_nodes_(graph.num_nodes()), a_(std::move(a)), b_(std::move(b)) {
@@ -78,21 +93,16 @@ ForestMask::ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length le
   check_same_device("ForestMask", "b", b_, "a", a_);
   check(!graph.directed, "ForestMask: graph must be undirected, got a directed graph of {} nodes",
         num_nodes_);
-  const Graph given = graph_on_cpu(graph);
-  forest_ = std::make_shared<const RootedForest>(root_forest(given.view(), length == Length::edge_weight));
-#ifdef TOPOMASK_CUDA
-  if (a_.is_cuda()) on_device_ = forest_on_device(*forest_, a_.device());
-#endif
+  const Forest made = make_forest(graph, length == Length::edge_weight, a_.device());
+  forest_ = made.rooted;
+  on_device_ = made.on_device;
 }
 
 at::Tensor ForestMask::apply(const at::Tensor& x) const {
   check_input(*this, x);
   const at::Tensor a = a_.to(x.scalar_type()).expand({x.size(0)});
   const at::Tensor scale = b_.to(x.scalar_type()).exp().view({-1, 1, 1});
-  auto holder = c10::make_intrusive<ForestHolder>();
-  holder->forest = forest_;
-  holder->on_device = on_device_;
-  return ForestProduct::apply(x, a, holder) * scale;
+  return multiply_by_forest({forest_, on_device_}, x, a) * scale;
 }
 
 MaskCost ForestMask::cost() const {

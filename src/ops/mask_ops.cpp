@@ -6,8 +6,10 @@
 
 #include <cmath>
 
+#include "masks/forest_ops.h"
 #include "ops/arguments.h"
 #include "ops/library_call.h"
+#include "ops/tensor_cache.h"
 #include "topomask/masks.h"
 
 namespace topomask::ops {
@@ -15,15 +17,31 @@ namespace {
 
 // ---- exp(a dist(i, j)) on a forest ----
 
+// Trees are rooted on the CPU, which costs less there than one column of the product. A GPU would have to be
+// waited for at every call, so what it needs is kept with the tensors of the graph.
+std::shared_ptr<const Forest> forest_of(const at::Tensor& row_ptr, const at::Tensor& col,
+                                        const at::Tensor& weight, bool weighted, c10::Device device) {
+  const auto make = [&] {
+    const Graph graph = graph_from(row_ptr.cpu(), col.cpu(), weight.cpu(), false);
+    return std::make_shared<const Forest>(make_forest(graph, weighted, device));
+  };
+  if (device.is_cpu() || row_ptr.device() != device) return make();
+  using Cache = TensorCache<const Forest>;
+  static Cache &by_hops = *new Cache, &by_weight = *new Cache;  // never destroyed: CUDA may end before them
+  return (weighted ? by_weight : by_hops).get({row_ptr, col, weight}, make);
+}
+
 TensorFunction run_forest(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                           bool weighted) {
   return [=](const Tensors& in) {
-    check_place("forest_product", "x", in[0]);
-    // Rooting the trees anew costs less than one column of the product; it is done on the CPU.
-    const auto length = weighted ? ForestMask::Length::edge_weight : ForestMask::Length::hops;
-    const at::Tensor no_shift = at::zeros(in[1].sizes(), in[1].options());
-    const Graph graph = graph_from(row_ptr.cpu(), col.cpu(), weight.cpu(), false);
-    return ForestMask(graph, in[1], no_shift, length).apply(in[0]);
+    const at::Tensor &x = in[0], &a = in[1];
+    check_real("forest_product", "x", x, {-1, row_ptr.size(0) - 1, -1});
+    check_real("forest_product", "a", a, {-1});
+    check(a.size(0) == 1 || a.size(0) == x.size(0), "forest_product: a has {} heads, x has {}", a.size(0),
+          x.size(0));
+    check_same_place("forest_product", "a", a, "x", x);
+    const auto forest = forest_of(row_ptr, col, weight, weighted, x.device());
+    return multiply_by_forest(*forest, x, a.to(x.scalar_type()).expand({x.size(0)}));
   };
 }
 
