@@ -44,7 +44,7 @@ def favor_features(q: Tensor, k: Tensor, num_features: int, seed: int) -> tuple[
     exponent is taken out of each.
     """
     d = q.shape[-1]
-    projection = ops.favor_projection(num_features, d, signed_seed(seed)).to(q)
+    projection = ops.favor_projection(num_features, d, signed_seed(seed), q.dtype, q.device)
 
     def exponents(x: Tensor) -> Tensor:
         scaled = x * d**-0.25

@@ -221,8 +221,8 @@ def _(heads, rows, realisations, seed):  # type: ignore[no-untyped-def]
 
 
 @torch.library.register_fake("topomask::favor_projection")
-def _(num_features, d, seed):  # type: ignore[no-untyped-def]
-    return torch.empty(num_features, d, dtype=torch.float64)
+def _(num_features, d, seed, dtype, device):  # type: ignore[no-untyped-def]
+    return torch.empty(num_features, d, dtype=dtype, device=device)
 
 
 @torch.library.register_fake("topomask::mask_attention")

@@ -27,9 +27,10 @@ at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);       
 // The same on a GPU, in builds with CUDA: `entries` for all heads, or one per head.
 at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries);
 
-// [features, d] float64, rows with the law of N(0, I_d), orthogonal to each other within every block of d
-// rows.
-at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed);
+// [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
+// Shared by all who ask for it: not to be written to.
+at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
+                            c10::Device device);
 
 // Masks of at most this rank are applied through their factors; beyond it, like any other operator.
 constexpr std::int64_t kMaxFactorRank = 8;

@@ -1,4 +1,5 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/elu.h>
@@ -6,9 +7,13 @@
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cmath>
+#include <deque>
+#include <mutex>
 #include <numbers>
+#include <tuple>
 
 #include "attention/engines.h"
 #include "core/check.h"
@@ -32,9 +37,7 @@ at::Tensor gaussian_matrix(std::int64_t rows, std::int64_t columns, RandomStream
   return matrix;
 }
 
-}  // namespace
-
-at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed) {
+at::Tensor draw_projection(std::int64_t features, std::int64_t d, std::uint64_t seed) {
   RandomStream stream(seed, kFavorStream);
   std::vector<at::Tensor> blocks;
   for (std::int64_t done = 0; done < features; done += d) {
@@ -48,6 +51,31 @@ at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t
   return at::cat(blocks);
 }
 
+}  // namespace
+
+at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
+                            c10::Device device) {
+  // Drawn once: factorising costs more than small attention does, and a GPU would be waited for at every
+  // call.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::uint64_t, at::ScalarType, c10::Device>;
+  struct Drawn {
+    std::mutex mutex;
+    std::deque<std::pair<Key, at::Tensor>> matrices;
+  };
+  static Drawn& drawn = *new Drawn;  // never destroyed: CUDA may end before it
+  constexpr std::size_t kMostMatrices = 64;
+  const Key key(features, d, seed, dtype, device);
+  const std::lock_guard<std::mutex> lock(drawn.mutex);
+  for (const auto& [known, matrix] : drawn.matrices) {
+    if (known == key) return matrix;
+  }
+  const c10::InferenceMode learnable(false);  // gradients will ask for it too
+  const at::AutoGradMode fixed(false);
+  if (drawn.matrices.size() == kMostMatrices) drawn.matrices.pop_front();
+  drawn.matrices.emplace_back(key, draw_projection(features, d, seed).to(device, dtype));
+  return drawn.matrices.back().second;
+}
+
 namespace {
 
 // Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys, cancel in
@@ -55,7 +83,7 @@ namespace {
 at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query) {
   const std::int64_t d = x.size(-1);
   const at::Tensor scaled = x * std::pow(static_cast<double>(d), -0.25);
-  const at::Tensor projection = favor_projection(features, d, seed).to(x.scalar_type());
+  const at::Tensor projection = favor_projection(features, d, seed, x.scalar_type(), x.device());
   const at::Tensor exponent = at::matmul(scaled, projection.t()) - scaled.square().sum(-1, true) / 2;
   const at::Tensor largest = is_query ? exponent.amax(-1, true) : exponent.amax({-2, -1}, true);
   return (exponent - largest.detach()).exp() / std::sqrt(static_cast<double>(features));

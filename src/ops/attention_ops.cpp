@@ -221,10 +221,12 @@ at::Tensor dense_attention_autograd(const at::Tensor& q, const at::Tensor& k, co
                                         std::string(scores), epsilon, guard, max_workspace));
 }
 
-at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::int64_t seed) {
+at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::int64_t seed,
+                               at::ScalarType dtype, at::Device device) {
   check(num_features >= 1, "FeatureMap: favor needs at least one feature, got {}", num_features);
   check(d >= 1, "FeatureMap: favor needs at least one channel, got {}", d);
-  return favor_projection(num_features, d, static_cast<std::uint64_t>(seed));
+  // What an operator returns belongs to the caller.
+  return favor_projection(num_features, d, static_cast<std::uint64_t>(seed), dtype, device).clone();
 }
 
 }  // namespace

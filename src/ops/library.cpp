@@ -65,7 +65,7 @@ TORCH_LIBRARY(topomask, m) {
 
   // Attention: q, k [B, H, N, m], v [B, H, N, d_v] -> [B, H, N, d_v]. `scores` is what q and k are:
   // "features", "relu" (features are made of them) or "softmax".
-  def("favor_projection(int num_features, int d, int seed) -> Tensor");
+  def("favor_projection(int num_features, int d, int seed, ScalarType dtype, Device device) -> Tensor");
   def("plan_attention(str name, int[] mask, float[] cost, int[] shape, ScalarType dtype, Device device, "
       "str kind, str engine, int max_workspace) -> (str, int, str)");
   def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, str scores, "

@@ -84,7 +84,7 @@ def samples() -> dict[str, tuple]:
         "check_hypercube": (cube.row_ptr, cube.col),
         "hop_distances": (*rows[:2], 2, 100),
         "spe_noise": (2, 5, 3, 7),
-        "favor_projection": (5, 3, 1),
+        "favor_projection": (5, 3, 1, torch.float32, torch.device("cpu")),
         "mask_attention": (q, k, v, m, product, "softmax", 0.0, 1e-20),
         "mask_attention_backward": (
             grad, *fixed, m.detach(), product, "relu", 1e-3, 1e-20, [True, True, False, True],
