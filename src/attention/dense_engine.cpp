@@ -145,8 +145,10 @@ EngineInputs widened(const EngineInputs& inputs) {
 }  // namespace
 
 at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
+  // A mask that works anywhere writes itself out on the CPU.
+  const auto matrix = [&](at::ScalarType dtype) { return mask.dense(dtype).to(given.q.device()); };
 #ifdef TOPOMASK_CUDA
-  if (runs_on_tensor_cores(given)) return run_dense_engine_cuda(given, mask.dense(at::kFloat));
+  if (runs_on_tensor_cores(given)) return run_dense_engine_cuda(given, matrix(at::kFloat));
 #endif
   const EngineInputs inputs = widened(given);
   auto state = c10::make_intrusive<State>();
@@ -162,7 +164,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   // once.
   const std::int64_t block_bytes = std::int64_t{inputs.q.is_cuda() ? 256 : 32} << 20;
   state->block_rows = dense_block_rows(shape, std::min(inputs.max_workspace, block_bytes));
-  return DenseAttention::apply(inputs.q, inputs.k, inputs.v, mask.dense(inputs.q.scalar_type()), state)
+  return DenseAttention::apply(inputs.q, inputs.k, inputs.v, matrix(inputs.q.scalar_type()), state)
       .to(given.v.scalar_type());
 }
 

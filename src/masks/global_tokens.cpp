@@ -69,8 +69,13 @@ at::Tensor GlobalTokensMask::apply_transposed(const at::Tensor& x) const {
 }
 
 std::vector<SparseEntries> GlobalTokensMask::entries() const {
-  std::call_once(symbolic_->once, [&] { symbolic_->global = global_entries(num_global_, num_nodes()); });
-  return symbolic_->merged.merge(num_nodes(), {{{symbolic_->global}, 0}, {mask_->entries(), num_global_}});
+  const std::vector<SparseEntries> inner = mask_->entries();
+  std::call_once(symbolic_->once, [&] {
+    symbolic_->global = global_entries(num_global_, num_nodes());
+    at::Tensor& ones = symbolic_->global.values;
+    ones = ones.to(inner.front().values.device());  // now, rather than at every call
+  });
+  return symbolic_->merged.merge(num_nodes(), {{{symbolic_->global}, 0}, {inner, num_global_}});
 }
 
 bool GlobalTokensMask::entries_per_head() const {

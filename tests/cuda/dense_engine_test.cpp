@@ -8,6 +8,7 @@
 
 #include "attention/engines.h"
 #include "gpu.h"
+#include "topomask/attention.h"
 #include "topomask/masks.h"
 
 namespace topomask {
@@ -241,6 +242,32 @@ TEST(DenseEngineOnGpu, DoesNotNeedAMaskThatLearns) {
     const auto grads = torch::autograd::grad({out}, {o.q, o.k, o.v}, {o.grad_out});
     EXPECT_TRUE(at::equal(out, learning.out));
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(grads[i], learning[i + 1])) << i;
+  }
+}
+
+// They have no device of their own and write themselves out on the CPU.
+TEST(DenseEngineOnGpu, TakesMasksThatWorkAnywhere) {
+  TOPOMASK_NEEDS_GPU();
+  Case c;
+  c.n = 40;
+  const Operands o = operands(c);
+  const std::vector<MaskPtr> masks = {std::make_shared<NoMask>(c.n), std::make_shared<CausalMask>(c.n)};
+  for (const MaskPtr& mask : masks) {
+    for (const AttentionKind kind : {AttentionKind::linear, AttentionKind::softmax}) {
+      for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+        AttentionOptions options;
+        options.kind = kind;
+        options.engine = Engine::dense;
+        const auto attend = [&](c10::Device device, at::ScalarType own) {
+          const auto moved = [&](const at::Tensor& x) { return x.to(device, own); };
+          return attention(moved(o.q), moved(o.k), moved(o.v), mask, options);
+        };
+        const at::Tensor expected = attend(at::kCPU, at::kDouble), actual = attend(at::kCUDA, dtype);
+        EXPECT_LE((actual.cpu().to(at::kDouble) - expected).norm().item<double>(),
+                  (dtype == at::kFloat ? 1e-5 : 1e-2) * expected.norm().item<double>())
+            << mask->name();
+      }
+    }
   }
 }
 
