@@ -78,5 +78,41 @@ TEST(FeatureEngineOnGpu, AgreesWithTheCpu) {
   }
 }
 
+TEST(FeatureMapsOnGpu, AgreeWithTheCpu) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(4);
+  const Graph grid = grid_graph({8, 8});
+  for (const FeatureMapKind kind : {FeatureMapKind::identity, FeatureMapKind::relu, FeatureMapKind::elu1,
+                                    FeatureMapKind::squared_relu, FeatureMapKind::favor}) {
+    for (const Engine engine : {Engine::dense, Engine::feature, Engine::mask}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(kind) << " " << static_cast<int>(engine));
+      AttentionOptions options;
+      options.engine = engine;
+      options.feature_map.kind = kind;
+      options.feature_map.num_features = 24;
+      std::vector<at::Tensor> values;
+      for (const std::int64_t columns : {16, 16, 8}) {
+        const at::Tensor x = at::randn({2, 2, 64, columns}, at::kDouble);
+        values.push_back(kind == FeatureMapKind::identity ? x.abs()
+                                                          : x);  // or normalisers come close to zero
+      }
+      const auto run = [&](const std::vector<at::Tensor>& x) {
+        const auto there = [&](const at::Tensor& part) { return part.to(x[0].device()); };
+        const Graph graph = {there(grid.row_ptr), there(grid.col), there(grid.weight), grid.directed};
+        return attention(x[0], x[1], x[2], std::make_shared<NeighbourMask>(graph, 2), options);
+      };
+      const auto leaves = [&](c10::Device device, at::ScalarType dtype) {
+        std::vector<at::Tensor> result;
+        for (const at::Tensor& value : values)
+          result.push_back(value.to(device, dtype).detach().requires_grad_());
+        return result;
+      };
+      const auto expected = differentiate(run, leaves(at::kCPU, at::kDouble));
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
+        expect_close(differentiate(run, leaves(at::kCUDA, dtype)), expected, tolerance_of(dtype));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace topomask

@@ -116,6 +116,27 @@ def test_dense_features_take_no_pass_of_their_own() -> None:
 
 
 @needs_gpu
+@pytest.mark.parametrize("engine", ["dense", "feature", "mask"])
+@pytest.mark.parametrize("feature_map", ["relu", "elu1", "squared-relu", "identity", "favor"])
+def test_feature_maps_agree_with_the_cpu(feature_map: str, engine: str) -> None:
+    torch.manual_seed(1)
+    mask = MASKS["grf"]
+    on_gpu = copy.deepcopy(mask).cuda()
+    inputs = [torch.rand(2, 2, 34, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    weights = torch.randn(2, 2, 34, 8, dtype=torch.float64)
+    moved_inputs, moved_weights = moved(inputs, "cuda"), weights.cuda()
+    expected = run_attention(mask, inputs, weights, "linear", engine, feature_map=feature_map)
+    run_attention(on_gpu, moved_inputs, moved_weights, "linear", engine, feature_map=feature_map)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        got = run_attention(on_gpu, moved_inputs, moved_weights, "linear", engine, feature_map=feature_map)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-5, atol=1e-5)
+
+
+@needs_gpu
 @pytest.mark.parametrize("kind", ["linear", "softmax"])
 @pytest.mark.parametrize("name", MASKS)
 def test_a_step_never_waits_for_the_device(name: str, kind: str) -> None:
@@ -209,6 +230,8 @@ def test_everything_stays_on_the_device(name: str, kind: str, monkeypatch: pytes
             for engine in engines:
                 out = attention(*inputs, mask=mask, kind=kind, engine=engine)
                 assert out.device == torch.device("cuda:0") and out.dtype == dtype
+            out = attention(*inputs, mask=mask, feature_map="favor")
+            assert out.device == torch.device("cuda:0") and out.dtype == dtype
         assert mask.dense().device == torch.device("cuda:0")
 
 
