@@ -225,11 +225,15 @@ def _(num_features, d, seed, dtype, device):  # type: ignore[no-untyped-def]
     return torch.empty(num_features, d, dtype=dtype, device=device)
 
 
-@torch.library.register_fake("topomask::mask_attention")
 @torch.library.register_fake("topomask::feature_attention")
-@torch.library.register_fake("topomask::dense_attention")
 def _(q, k, v, *others):  # type: ignore[no-untyped-def]
     return v.new_empty(v.shape)
+
+
+@torch.library.register_fake("topomask::mask_attention")
+@torch.library.register_fake("topomask::dense_attention")
+def _(q, k, v, *others):  # type: ignore[no-untyped-def]
+    return torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)  # a GPU keeps the order of v in memory
 
 
 def _fake_gradients(grad, *arguments):  # type: ignore[no-untyped-def]

@@ -139,6 +139,7 @@ EngineInputs widened(const EngineInputs& inputs) {
     wide.q = at::clamp_min(wide.q, 0).add_(inputs.epsilon);
     wide.k = at::clamp_min(wide.k, 0).add_(inputs.epsilon);
   }
+  wide.v = wide.v.contiguous();  // or the product with every block would copy it
   return wide;
 }
 

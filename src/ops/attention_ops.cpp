@@ -1,4 +1,6 @@
 // The engines of the library as operators, and the planner that chooses between them.
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -29,10 +31,10 @@ struct ScoreOptions {
 
   EngineInputs inputs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     EngineInputs result;
-    // A GPU's kernels read rows wherever they stand; the result lies in memory as v does.
+    // A GPU's kernels read rows wherever they stand.
     result.q = q.is_cuda() ? q : q.contiguous();
     result.k = k.is_cuda() ? k : k.contiguous();
-    result.v = v.contiguous();
+    result.v = v.is_cuda() ? v : v.contiguous();
     result.softmax = scores == Scores::softmax;
     result.scale = result.softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1;
     result.guard = guard;
@@ -42,6 +44,15 @@ struct ScoreOptions {
     return result;
   }
 };
+
+// As _ops.py promises: in the order in memory that v has on a GPU, so that what was a slice of a projection
+// [B, N, H, d] goes to the next one without a copy; row after row on the CPU.
+at::Tensor laid_out_like(const at::Tensor& v, const at::Tensor& out) {
+  if (!v.is_cuda()) return out.contiguous();
+  const at::Tensor promised = at::empty_like(v, v.options().device(at::kMeta));
+  if (out.strides() == promised.strides()) return out;
+  return at::empty_strided(promised.sizes(), promised.strides(), out.options()).copy_(out);
+}
 
 void check_dtype(const char* op, const char* argument, const at::Tensor& x, const at::Tensor& q) {
   check(x.scalar_type() == q.scalar_type(), "{}: q and {} must have one dtype, got {} and {}", op, argument,
@@ -105,7 +116,8 @@ TensorFunction run_mask(at::TensorList pattern_tensors, std::string_view scores,
     check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes(), Reals::or_narrow_on_gpu);
     check_same_place("mask_attention", "pattern", pattern.row_ptr(), "q", x[0]);
     check_values("mask_attention", "values", x[3], {-1, pattern.nnz()}, x[0]);
-    return run_mask_engine(options.inputs(x[0], x[1], x[2]), SparseMask(pattern.pattern, x[3])).contiguous();
+    const SparseMask mask(pattern.pattern, x[3]);
+    return laid_out_like(x[2], run_mask_engine(options.inputs(x[0], x[1], x[2]), mask));
   };
 }
 
@@ -141,7 +153,7 @@ TensorFunction run_feature(at::TensorList left_tensors, at::TensorList right_ten
     check_values("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()}, x[0]);
     const auto mask = std::make_shared<const FactoredMask>(SparseEntries{left.pattern, x[3]},
                                                            SparseEntries{right.pattern, x[4]});
-    return run_feature_engine(options.inputs(x[0], x[1], x[2]), mask).contiguous();
+    return run_feature_engine(options.inputs(x[0], x[1], x[2].contiguous()), mask).contiguous();
   };
 }
 
@@ -168,7 +180,8 @@ TensorFunction run_dense(std::string_view scores, double epsilon, double guard, 
     check_operands("dense_attention", x[0], x[1], x[2], -1, Reals::or_narrow_on_gpu);
     const std::int64_t n = x[0].size(2);
     check_values("dense_attention", "matrix", x[3], {-1, n, n}, x[0]);
-    return run_dense_engine(options.inputs(x[0], x[1], x[2]), DenseMask(x[3].contiguous())).contiguous();
+    const DenseMask mask(x[3].contiguous());
+    return laid_out_like(x[2], run_dense_engine(options.inputs(x[0], x[1], x[2]), mask));
   };
 }
 

@@ -160,6 +160,22 @@ def test_opcheck(name: str) -> None:
 
 
 @needs_gpu
+@pytest.mark.parametrize("name", ["mask_attention", "dense_attention"])
+@pytest.mark.parametrize("axes", [(1, 2), (2, 3), (0, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_results_lie_in_memory_as_v_does(dtype: torch.dtype, axes: tuple[int, int], name: str) -> None:
+    q, k, v, matrix, *options = moved(SAMPLES[name], "cuda")
+    q, k, v = (torch.rand(2, 2, 6, 8, device="cuda", dtype=dtype) for _ in range(3))
+    expected = getattr(ops, name)(q, k, v, matrix.detach().abs().float(), *options)
+    q, k, v = (x.transpose(*axes).contiguous().transpose(*axes).requires_grad_() for x in (q, k, v))
+    arguments = (q, k, v, matrix.detach().abs().float().requires_grad_(), *options)
+    out = getattr(ops, name)(*arguments)
+    assert out.stride() == torch.empty_like(v).stride()
+    torch.testing.assert_close(out, expected)
+    torch.library.opcheck(getattr(ops, name).default, arguments)
+
+
+@needs_gpu
 @pytest.mark.parametrize("name", ON_GPU)
 def test_operators_agree_with_the_cpu(name: str) -> None:
     def results(device: str):
