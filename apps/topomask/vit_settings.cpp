@@ -23,6 +23,7 @@ std::uint64_t stream_seed(std::uint64_t seed, Stream stream) {
 const std::vector<std::string> kOptimizers = {"adamw", "adam"};
 const std::vector<std::string> kCouplings = {"independent", "antithetic", "repelling", "both"};
 const std::vector<std::string> kPoolings = {"mean", "cls"};
+const std::vector<std::string> kInitialWeights = {"xavier", "fan-in", "normal"};
 
 template <class Value>
 Value parse_word(const char* key, const std::vector<std::string>& names, const std::string& word) {
@@ -82,6 +83,8 @@ Settings VitSettings::list() {
   list.add_choice("pooling", model.pooling, kPoolings, parse_pooling, pooling_name,
                   "What the classifier sees: the mean of all tokens, or a token of its own");
   list.add("dropout", model.dropout, "Part of the activations that is dropped");
+  list.add_choice("initial-weights", model.initial_weights, kInitialWeights, parse_initial_weights,
+                  initial_weights_name, "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
 
   list.section("mask");
   list.add("walks", model.mask.num_walks, "Walks from every patch");

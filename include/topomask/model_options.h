@@ -45,6 +45,15 @@ enum class Pooling {
 std::string pooling_name(Pooling pooling);
 Pooling parse_pooling(const std::string& name);
 
+// How matrices start; embeddings of positions are N(0, 0.02) and the head is zero in any case.
+enum class InitialWeights {
+  xavier,  // uniform with variance 2 / (inputs + outputs), biases 0: the paper's ViT
+  fan_in,  // uniform within 1 / sqrt(inputs), biases too: torch's own, and smaller
+  normal,  // N(0, 0.02), biases 0
+};
+std::string initial_weights_name(InitialWeights initial);
+InitialWeights parse_initial_weights(const std::string& name);
+
 struct VitOptions {
   std::int64_t channels = 3, height = 32, width = 32;  // of the images
   std::int64_t num_classes = 10;
@@ -52,6 +61,7 @@ struct VitOptions {
   std::int64_t layers = 6, embedding = 256, heads = 4, mlp = 1024;
   Pooling pooling = Pooling::mean;
   double dropout = 0;
+  InitialWeights initial_weights = InitialWeights::xavier;
   AttentionVariant attention = AttentionVariant::grf;
   MaskOptions mask;
   std::uint64_t seed = 0;  // of the initial weights

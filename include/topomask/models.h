@@ -24,6 +24,8 @@ class VitImpl : public torch::nn::Module {
 
  private:
   void initialise();
+  void initialise_bias(at::Tensor& bias, const std::string& name);
+  void initialise_matrix(at::Tensor& matrix, const std::string& name);
 
   VitOptions options_;
   PatchEmbedding patch_embedding_ = nullptr;

@@ -62,6 +62,25 @@ Pooling parse_pooling(const std::string& name) {
   fail_unknown("pooling", name, {"mean", "cls"});
 }
 
+std::string initial_weights_name(InitialWeights initial) {
+  switch (initial) {
+    case InitialWeights::xavier:
+      return "xavier";
+    case InitialWeights::fan_in:
+      return "fan-in";
+    case InitialWeights::normal:
+      break;
+  }
+  return "normal";
+}
+
+InitialWeights parse_initial_weights(const std::string& name) {
+  if (name == "xavier") return InitialWeights::xavier;
+  if (name == "fan-in") return InitialWeights::fan_in;
+  if (name == "normal") return InitialWeights::normal;
+  fail_unknown("initial-weights", name, {"xavier", "fan-in", "normal"});
+}
+
 void check_vit_options(const VitOptions& o) {
   check(o.channels >= 1 && o.height >= 1 && o.width >= 1,
         "vit: images must have a positive size, got {} channels of {}x{}", o.channels, o.height, o.width);

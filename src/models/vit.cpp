@@ -39,14 +39,39 @@ void VitImpl::initialise() {
     } else if (name == "cls_token" || name.starts_with("head.")) {
       tensor.zero_();
     } else if (name.ends_with(".bias")) {
-      tensor.zero_();
-      if (name.find(".mlp.") != std::string::npos) fill_normal(tensor, 0, 1e-6, options_.seed, name);
+      initialise_bias(tensor, name);
     } else {
-      // q, k and v share one matrix but are three maps.
-      const std::int64_t outputs = tensor.size(0) / (name.ends_with(".qkv.weight") ? 3 : 1);
-      const auto fans = static_cast<double>(tensor.size(1) + outputs);
-      fill_uniform(tensor, std::sqrt(6 / fans), options_.seed, name);
+      initialise_matrix(tensor, name);
     }
+  }
+}
+
+void VitImpl::initialise_bias(at::Tensor& bias, const std::string& name) {
+  bias.zero_();
+  if (options_.initial_weights == InitialWeights::fan_in) {
+    const std::string matrix = name.substr(0, name.rfind('.')) + ".weight";
+    const auto inputs = static_cast<double>(named_parameters()[matrix].size(1));
+    fill_uniform(bias, 1 / std::sqrt(inputs), options_.seed, name);
+  } else if (options_.initial_weights == InitialWeights::xavier && name.find(".mlp.") != std::string::npos) {
+    fill_normal(bias, 0, 1e-6, options_.seed, name);
+  }
+}
+
+void VitImpl::initialise_matrix(at::Tensor& matrix, const std::string& name) {
+  const auto inputs = static_cast<double>(matrix.size(1));
+  switch (options_.initial_weights) {
+    case InitialWeights::xavier: {
+      // q, k and v share one matrix but are three maps.
+      const std::int64_t outputs = matrix.size(0) / (name.ends_with(".qkv.weight") ? 3 : 1);
+      fill_uniform(matrix, std::sqrt(6 / (inputs + static_cast<double>(outputs))), options_.seed, name);
+      break;
+    }
+    case InitialWeights::fan_in:
+      fill_uniform(matrix, 1 / std::sqrt(inputs), options_.seed, name);
+      break;
+    case InitialWeights::normal:
+      fill_normal(matrix, 0, 0.02, options_.seed, name);
+      break;
   }
 }
 

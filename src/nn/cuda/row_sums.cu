@@ -11,8 +11,8 @@ namespace {
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kChannels = 128;  // of a block: four a lane
 
-// x times the normal distribution function, and its slope. erf by Abramowitz and Stegun 7.1.26, whose error of
-// 1.5e-7 is that of float32; its exponential is the normal density as well.
+// x times the normal distribution function, and its slope. erf by Abramowitz and Stegun 7.1.26, whose error
+// of 1.5e-7 is that of float32; its exponential is the normal density as well.
 struct Gelu {
   float value, slope;
   __device__ explicit Gelu(float x) {
