@@ -85,6 +85,8 @@ Settings VitSettings::list() {
   list.add("dropout", model.dropout, "Part of the activations that is dropped");
   list.add_choice("initial-weights", model.initial_weights, kInitialWeights, parse_initial_weights,
                   initial_weights_name, "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
+  list.add("initial-positions", model.initial_positions,
+           "Standard deviation of position embeddings at the start");
 
   list.section("mask");
   list.add("walks", model.mask.num_walks, "Walks from every patch");

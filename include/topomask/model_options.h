@@ -45,7 +45,7 @@ enum class Pooling {
 std::string pooling_name(Pooling pooling);
 Pooling parse_pooling(const std::string& name);
 
-// How matrices start; embeddings of positions are N(0, 0.02) and the head is zero in any case.
+// How matrices start; the head is zero in any case.
 enum class InitialWeights {
   xavier,  // uniform with variance 2 / (inputs + outputs), biases 0: the paper's ViT
   fan_in,  // uniform within 1 / sqrt(inputs), biases too: torch's own, and smaller
@@ -62,6 +62,7 @@ struct VitOptions {
   Pooling pooling = Pooling::mean;
   double dropout = 0;
   InitialWeights initial_weights = InitialWeights::xavier;
+  double initial_positions = 0.02;  // standard deviation of the position embeddings
   AttentionVariant attention = AttentionVariant::grf;
   MaskOptions mask;
   std::uint64_t seed = 0;  // of the initial weights

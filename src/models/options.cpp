@@ -95,6 +95,7 @@ void check_vit_options(const VitOptions& o) {
   check(o.heads >= 1 && o.embedding % o.heads == 0, "vit: heads {} do not divide the embedding {}", o.heads,
         o.embedding);
   check(o.dropout >= 0 && o.dropout < 1, "vit: dropout must lie in [0, 1), got {}", o.dropout);
+  check(o.initial_positions >= 0, "vit: initial-positions must be 0 or more, got {}", o.initial_positions);
   check(o.mask.num_walks >= 1, "mask: walks must be 1 or more, got {}", o.mask.num_walks);
   check(o.mask.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", o.mask.max_hops);
 }

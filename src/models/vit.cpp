@@ -35,7 +35,7 @@ void VitImpl::initialise() {
     if (parameter_kind(name, tensor) == ParameterKind::mask || name.find("norm") != std::string::npos)
       continue;  // these know their own beginnings
     if (name == "position_embedding") {
-      fill_normal(tensor, 0, 0.02, options_.seed, name);
+      fill_normal(tensor, 0, options_.initial_positions, options_.seed, name);
     } else if (name == "cls_token" || name.starts_with("head.")) {
       tensor.zero_();
     } else if (name.ends_with(".bias")) {

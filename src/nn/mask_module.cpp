@@ -34,6 +34,24 @@ at::Tensor dense_terms(const WalkFeatures& features) {
   return at::stack(terms).unsqueeze(0);
 }
 
+// sum_k f_k T_k of every head. modulation: [heads, K], terms: [heads, K, M] -> [heads, M]
+class TermSum : public torch::autograd::Function<TermSum> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& modulation,
+                            const at::Tensor& terms) {
+    context->save_for_backward({terms});
+    return at::bmm(modulation.unsqueeze(1), terms).squeeze(1);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const at::Tensor terms = context->get_saved_variables()[0];
+    // On a GPU a product with so few long rows takes three times as long as two plain passes.
+    if (terms.is_cuda()) return {(terms * grads[0].unsqueeze(1)).sum(-1), {}};
+    return {at::bmm(terms, grads[0].unsqueeze(2)).squeeze(2), {}};
+  }
+};
+
 // |sum_k f_k T_k|, or |Phi Phi^T| of it, for patches that are few enough to write the mask out.
 class DenseSeriesModule final : public MaskModule {
  public:
@@ -47,8 +65,7 @@ class DenseSeriesModule final : public MaskModule {
     const std::int64_t heads = modulation_.size(0), sets = terms_.size(0), count = terms_.size(1),
                        nodes = terms_.size(2);
     const at::Tensor flat = terms_.view({sets, count, nodes * nodes});
-    const at::Tensor sum =
-        sets == 1 ? at::matmul(modulation_, flat[0]) : at::bmm(modulation_.unsqueeze(1), flat);
+    const at::Tensor sum = sets == 1 ? at::matmul(modulation_, flat[0]) : TermSum::apply(modulation_, flat);
     at::Tensor matrix = sum.view({heads, nodes, nodes});
     if (squared_) matrix = at::bmm(matrix, matrix.transpose(1, 2));
     return std::make_shared<DenseMask>(matrix.abs());
