@@ -40,3 +40,23 @@ set(TOPOMASK_WITH_CUDA ON)
 function(topomask_exact_rounding)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY topomask PROPERTIES COMPILE_OPTIONS --fmad=false)
 endfunction()
+
+# topomask_warpgroup_sources(file... ASKED_BY file...): CUDA sources of the library for compute capability 9.0 alone, whose
+# warpgroup instructions (the "a" of sm_90a) neither earlier devices nor later ones have. Where nothing is built for 9.0
+# they are left out; elsewhere those that ask for them see TOPOMASK_WARPGROUP.
+function(topomask_warpgroup_sources)
+  cmake_parse_arguments(PARSE_ARGV 0 warpgroup "" "" ASKED_BY)
+  if(NOT TOPOMASK_CUDA_ARCHITECTURES MATCHES "(^|;)(90|all|native)")
+    return()
+  endif()
+  add_library(topomask_warpgroup OBJECT ${warpgroup_UNPARSED_ARGUMENTS})
+  target_include_directories(topomask_warpgroup PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(topomask_warpgroup PRIVATE topomask_compiler_settings)
+  target_compile_definitions(topomask_warpgroup PRIVATE TOPOMASK_WARPGROUP)
+  # CMake before 3.26 does not know the architecture's name.
+  set_target_properties(topomask_warpgroup PROPERTIES CUDA_ARCHITECTURES OFF)
+  target_compile_options(topomask_warpgroup PRIVATE -gencode=arch=compute_90a,code=sm_90a)
+  target_sources(topomask PRIVATE $<TARGET_OBJECTS:topomask_warpgroup>)
+  set_source_files_properties(${warpgroup_ASKED_BY} TARGET_DIRECTORY topomask
+    PROPERTIES COMPILE_DEFINITIONS TOPOMASK_WARPGROUP)
+endfunction()

@@ -4,6 +4,7 @@
 // adding every entry's share up in global memory would move as many bytes as there are scores. The parts are
 // summed afterwards in a fixed order.
 #include "attention/cuda/dense_attention_tiles.cuh"
+#include "attention/cuda/dense_attention_warpgroup.h"
 
 namespace topomask {
 
@@ -266,11 +267,17 @@ int choose_parts(const DenseAttention& a) {
 }  // namespace
 
 std::int64_t dense_mask_gradient_workspace(const DenseAttention& a) {
+#ifdef TOPOMASK_WARPGROUP
+  if (warpgroup_mask_gradient_fits(a)) return warpgroup_mask_gradient_workspace(a);
+#endif
   const std::int64_t parts = choose_parts(a);
   return parts == 1 ? 0 : parts * a.mask_heads * a.num_nodes * a.num_nodes * 4;
 }
 
 cudaError_t dense_mask_gradient(const DenseAttention& a, const DenseMaskGradient& b, cudaStream_t stream) {
+#ifdef TOPOMASK_WARPGROUP
+  if (warpgroup_mask_gradient_fits(a)) return warpgroup_mask_gradient(a, b, stream);
+#endif
   const int parts = choose_parts(a);
   const cudaError_t status = dispatch(a, [&]<class T, int kWidth, bool kSoftmax>() {
     using Shape = GradientShape<kWidth>;
