@@ -1,5 +1,6 @@
 // The backward pass for q, k and v: its kernels and their launch.
 #include "attention/cuda/dense_attention_backward_block.cuh"
+#include "attention/cuda/dense_attention_warpgroup.h"
 
 namespace topomask {
 
@@ -57,6 +58,9 @@ std::int64_t dense_backward_workspace(const DenseAttention& a) {
 }
 
 cudaError_t dense_attention_backward(const DenseAttention& a, const DenseBackward& b, cudaStream_t stream) {
+#ifdef TOPOMASK_WARPGROUP
+  if (warpgroup_backward_fits(a)) return warpgroup_backward(a, b, stream);
+#endif
   int device = 0, multiprocessors = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;

@@ -60,6 +60,24 @@ __device__ inline void publish_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// A barrier that then also waits for so many bytes that are copied in bulk.
+__device__ inline void expect_bytes(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// Among so many threads that name the same barrier; 0 is __syncthreads.
+template <int kCount>
+__device__ void meet(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kCount) : "memory");
+}
+
 template <int kMost>
 __device__ void wait_for_copies_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
@@ -113,23 +131,11 @@ template <int kMost>
 __device__ void wait_for_products_but() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kMost) : "memory");
 }
-// Keeps the compiler from moving uses of an accumulator across the waits.
-__device__ inline void hold(Accumulator& c) {
-#pragma unroll
-  for (auto& tile : c) {
-#pragma unroll
-    for (float& x : tile) asm volatile("" : "+f"(x)::"memory");
-  }
-}
-
 // Describes rows of a Tile<64> to a product: 1024 bytes from eight rows to the next, permuted.
 __device__ inline std::uint64_t describe(std::uint32_t address) {
   return (std::uint64_t{1} << 62) | (std::uint64_t{64} << 32) | (std::uint64_t{1} << 16) |
          ((address & 0x3ffff) >> 4);
 }
-
-template <class T>
-struct Products;
 
 #define TOPOMASK_WARPGROUP_SUMS                                                                         \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
@@ -140,8 +146,17 @@ struct Products;
       TOPOMASK_WARPGROUP_SUM(3), TOPOMASK_WARPGROUP_SUM(4), TOPOMASK_WARPGROUP_SUM(5), \
       TOPOMASK_WARPGROUP_SUM(6), TOPOMASK_WARPGROUP_SUM(7)
 
-// c (+)= left right, contracted over 16 numbers. The left operand comes from shared memory or from registers;
-// rows of memory are columns of the right one, or with kTransposed the contracted index.
+// Keeps the compiler from moving uses of an accumulator across the waits.
+__device__ inline void hold(Accumulator& c) {
+  asm volatile("" : TOPOMASK_WARPGROUP_OPERANDS::"memory");
+}
+
+template <class T>
+struct Products;
+
+// c (+)= left right, contracted over 16 numbers. The left operand comes from shared memory or from registers.
+// Rows of memory are rows of the left operand and columns of the right one; where they are read transposed,
+// rows of memory are the contracted index.
 #define TOPOMASK_WARPGROUP_PRODUCTS(Type, name)                                                             \
   template <>                                                                                               \
   struct Products<Type> {                                                                                   \
@@ -150,6 +165,15 @@ struct Products;
           "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                      \
           "wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " " TOPOMASK_WARPGROUP_SUMS           \
           ", %32, %33, p, 1, 1, 0, 0;\n}"                                                                   \
+          : TOPOMASK_WARPGROUP_OPERANDS                                                                     \
+          : "l"(left), "l"(right), "r"(static_cast<int>(add)));                                             \
+    }                                                                                                       \
+    __device__ static void multiply_transposed(Accumulator& c, std::uint64_t left, std::uint64_t right,     \
+                                               bool add) {                                                  \
+      asm volatile(                                                                                         \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                      \
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " " TOPOMASK_WARPGROUP_SUMS           \
+          ", %32, %33, p, 1, 1, 1, 1;\n}"                                                                   \
           : TOPOMASK_WARPGROUP_OPERANDS                                                                     \
           : "l"(left), "l"(right), "r"(static_cast<int>(add)));                                             \
     }                                                                                                       \

@@ -7,6 +7,9 @@
 
 namespace topomask {
 
+bool warpgroup_backward_fits(const DenseAttention& a);
+cudaError_t warpgroup_backward(const DenseAttention& a, const DenseBackward& g, cudaStream_t stream);
+
 bool warpgroup_mask_gradient_fits(const DenseAttention& a);
 std::int64_t warpgroup_mask_gradient_workspace(const DenseAttention& a);
 cudaError_t warpgroup_mask_gradient(const DenseAttention& a, const DenseMaskGradient& g, cudaStream_t stream);
