@@ -60,22 +60,16 @@ __device__ inline void publish_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A barrier that then also waits for so many bytes that are copied in bulk.
-__device__ inline void expect_bytes(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 // Among so many threads that name the same barrier; 0 is __syncthreads.
 template <int kCount>
 __device__ void meet(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kCount) : "memory");
+}
+
+// Lets others pass that barrier, without waiting for them.
+template <int kCount>
+__device__ void announce(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kCount) : "memory");
 }
 
 template <int kMost>
@@ -149,6 +143,14 @@ __device__ inline std::uint64_t describe(std::uint32_t address) {
 // Keeps the compiler from moving uses of an accumulator across the waits.
 __device__ inline void hold(Accumulator& c) {
   asm volatile("" : TOPOMASK_WARPGROUP_OPERANDS::"memory");
+}
+
+// The numbers that an accumulator holds are no longer needed.
+__device__ inline void renew(Accumulator& c) {
+#pragma unroll
+  for (auto& part : c) {
+    asm volatile("" : "=f"(part[0]), "=f"(part[1]), "=f"(part[2]), "=f"(part[3]));
+  }
 }
 
 template <class T>

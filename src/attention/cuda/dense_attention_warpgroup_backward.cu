@@ -5,8 +5,8 @@
 // registers. Each of the two multiplying warpgroups has 128 keys. It contracts the gradients of its dot
 // products over them; the two halves of grad_q of a tile are then exchanged through shared memory.
 //
-// The transposed mask of a tile is copied to where the gradients of its dot products will be: a warp finds
-// the mask of 16 keys, packed, in just the bytes of the 16 rows that it writes.
+// The mask is read where it is used, from the second-level cache: it is the same for many items. Copies of a
+// tile are issued before the last one's are turned into features, so that memory has a tile's time to answer.
 #include "attention/cuda/dense_attention_backward_rows.cuh"
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
@@ -24,41 +24,57 @@ constexpr int kQueries = 64;  // of a tile
 using Layout = Tile<wg::kWidth>;
 using Mine = Groups<wg::kWidth, wg::kThreads>;
 constexpr int kKeyGroups = kKeys / Mine::kRows, kQueryGroups = kQueries / Mine::kRows;
-// Copying also computes delta.
+constexpr int kStages = 3;  // tiles of queries: multiplied with, published, and on their way
 constexpr int kCopyingRegisters = 40, kMultiplyingRegisters = 232;
 static_assert(kQueries == wg::kWidth, "gradients of dot products have the layout of rows");
 
-// Keys and values of this item and of the next, two tiles of queries, and what belongs to them. Users count
-// items and tiles: the slot and the phase of its barriers follow from the number.
+// A place in the ring of tiles.
+struct Stage {
+  int slot = 0;
+  std::uint32_t phase = 0;
+  __device__ void advance() {
+    if (++slot == kStages) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// Keys and values of this item and of the next, gradients of dot products, tiles of queries and what belongs
+// to them. Rows of `out` serve those alone that copied them.
 struct Memory {
   static constexpr int kKeyBytes = kKeys * Layout::kRowBytes, kQueryBytes = kQueries * Layout::kRowBytes;
-  static constexpr int kStageBytes = 2 * kQueryBytes + kKeyBytes;
-  static constexpr int kStatistics = 4 * kKeyBytes + 2 * kStageBytes;
-  static constexpr int kBarriers = kStatistics + 4 * kQueries * 4;
-  static constexpr int kBytes = kBarriers + 8 * 8;
+  static constexpr int kQueryRows = 5 * kKeyBytes;
+  static constexpr int kOut = kQueryRows + kStages * 2 * kQueryBytes;
+  static constexpr int kStatistics = kOut + 2 * kQueryBytes;
+  static constexpr int kBarriers = kStatistics + kStages * 2 * kQueries * 4;
+  static constexpr int kBytes = kBarriers + (2 * kStages + 4) * 8;
   std::uint32_t base;
 
   __device__ std::uint32_t k(int number) const { return base + (number & 1) * 2 * kKeyBytes; }
   __device__ std::uint32_t v(int number) const { return k(number) + kKeyBytes; }
-  __device__ std::uint32_t q(int step) const { return base + 4 * kKeyBytes + (step & 1) * kStageBytes; }
-  __device__ std::uint32_t grad_out(int step) const { return q(step) + kQueryBytes; }
-  __device__ std::uint32_t grad_dots(int step) const { return q(step) + 2 * kQueryBytes; }
-  __device__ std::uint32_t inverse(int step) const {
-    return base + kStatistics + (step & 1) * 2 * kQueries * 4;
+  __device__ std::uint32_t grad_dots() const { return base + 4 * kKeyBytes; }
+  __device__ std::uint32_t q(int slot) const { return base + kQueryRows + slot * 2 * kQueryBytes; }
+  __device__ std::uint32_t grad_out(int slot) const { return q(slot) + kQueryBytes; }
+  __device__ std::uint32_t out(int step) const { return base + kOut + (step & 1) * kQueryBytes; }
+  __device__ std::uint32_t inverse(int slot) const { return base + kStatistics + slot * 2 * kQueries * 4; }
+  __device__ std::uint32_t delta(int slot) const { return inverse(slot) + kQueries * 4; }
+  __device__ std::uint32_t tile_full(int slot) const { return base + kBarriers + slot * 8; }
+  __device__ std::uint32_t tile_empty(int slot) const { return tile_full(slot) + kStages * 8; }
+  __device__ std::uint32_t keys_full(int number) const {
+    return base + kBarriers + (2 * kStages + (number & 1)) * 8;
   }
-  __device__ std::uint32_t delta(int step) const { return inverse(step) + kQueries * 4; }
-  __device__ std::uint32_t tile_full(int step) const { return base + kBarriers + (step & 1) * 8; }
-  __device__ std::uint32_t tile_empty(int step) const { return tile_full(step) + 16; }
-  __device__ std::uint32_t keys_full(int number) const { return tile_full(number) + 32; }
-  __device__ std::uint32_t keys_empty(int number) const { return tile_full(number) + 48; }
-  __device__ static std::uint32_t phase(int count) { return (count >> 1) & 1; }
+  __device__ std::uint32_t keys_empty(int number) const { return keys_full(number) + 16; }
+  __device__ static std::uint32_t keys_phase(int number) { return (number >> 1) & 1; }
 
   // By all threads of the block, before anything else.
   __device__ void start() const {
     if (threadIdx.x == 0) {
-      for (int slot = 0; slot < 2; ++slot) {
+      for (int slot = 0; slot < kStages; ++slot) {
         wg::start_barrier(tile_full(slot), wg::kThreads);
         wg::start_barrier(tile_empty(slot), wg::kMultipliers * wg::kThreads);
+      }
+      for (int slot = 0; slot < 2; ++slot) {
         wg::start_barrier(keys_full(slot), wg::kThreads);
         wg::start_barrier(keys_empty(slot), wg::kMultipliers * wg::kThreads);
       }
@@ -72,6 +88,11 @@ static_assert(Memory::kBytes <= 227 * 1024, "what a block of threads has on comp
 __device__ float2 read_pair(std::uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+  return x;
+}
+__device__ float read_float(std::uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
   return x;
 }
 __device__ void write_float(std::uint32_t address, float x) {
@@ -97,115 +118,134 @@ struct Copying {
   const DenseBackward& b;
   Memory memory;
 
-  __device__ void copy_keys(int number, int begin, int end) const {
+  __device__ void copy_keys(int number) const {
     const Place from(a, number);
-    copy_rows<T, wg::kWidth, wg::kThreads>(memory.k(number),
-                                           row_start<T>(a.k, a.k_strides, from.batch, from.head, 0),
-                                           a.k_strides.row, begin, end, a.num_nodes, a.d);
-    copy_rows<T, wg::kWidth, wg::kThreads>(memory.v(number),
-                                           row_start<T>(a.v, a.v_strides, from.batch, from.head, 0),
-                                           a.v_strides.row, begin, end, a.num_nodes, a.d_v);
+#pragma unroll 1
+    for (int group = 0; group < kKeyGroups; group += 4) {
+      copy_rows<T, wg::kWidth, wg::kThreads>(memory.k(number) + group * Mine::kRows * Layout::kRowBytes,
+                                             row_start<T>(a.k, a.k_strides, from.batch, from.head,
+                                                          group * Mine::kRows),
+                                             a.k_strides.row, 0, 4, a.num_nodes - group * Mine::kRows, a.d);
+      copy_rows<T, wg::kWidth, wg::kThreads>(memory.v(number) + group * Mine::kRows * Layout::kRowBytes,
+                                             row_start<T>(a.v, a.v_strides, from.batch, from.head,
+                                                          group * Mine::kRows),
+                                             a.v_strides.row, 0, 4, a.num_nodes - group * Mine::kRows, a.d_v);
+    }
   }
   __device__ void publish_keys(int number) const {
     if (a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, true>(memory.k(number), 0, kKeyGroups, a.d, a.epsilon);
+#pragma unroll 1
+      for (int group = 0; group < kKeyGroups; group += 4) {
+        map_features<T, wg::kWidth, wg::kThreads, true>(
+            memory.k(number) + group * Mine::kRows * Layout::kRowBytes, 0, 4, a.d, a.epsilon);
+      }
     }
     wg::publish_to_products();
     wg::arrive(memory.keys_full(number));
   }
 
+  __device__ void copy_queries(int number, int tile, int step, const Stage& stage) const {
+    wg::wait(memory.tile_empty(stage.slot), stage.phase ^ 1);
+    const Place from(a, number);
+    const int first = tile * kQueries, valid = a.num_nodes - first;
+    const auto copy = [&](std::uint32_t to, const void* x, const RowStrides& strides, int channels) {
+      copy_rows<T, wg::kWidth, wg::kThreads>(to, row_start<T>(x, strides, from.batch, from.head, first),
+                                             strides.row, 0, kQueryGroups, valid, channels);
+    };
+    copy(memory.q(stage.slot), a.q, a.q_strides, a.d);
+    copy(memory.grad_out(stage.slot), b.grad_out, b.grad_out_strides, a.d_v);
+    copy(memory.out(step), b.out, b.out_strides, a.d_v);
+    const int i = opaque(static_cast<int>(threadIdx.x));
+    if (i < kQueries) {
+      const std::int64_t row = (static_cast<std::int64_t>(from.batch) * a.heads + from.head) * a.num_nodes;
+      copy_word(memory.inverse(stage.slot) + i * 4, b.inverse_normaliser + row + (i < valid ? first + i : 0),
+                i < valid);
+    }
+  }
+
+  // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
+  __device__ void publish_queries(int number, int tile, int step, const Stage& stage) const {
+    if (a.relu) {
+      map_features<T, wg::kWidth, wg::kThreads, true>(memory.q(stage.slot), 0, kQueryGroups, a.d, a.epsilon);
+    }
+    const Mine mine;
+    float sum[kQueryGroups];
+#pragma unroll
+    for (int group = 0; group < kQueryGroups; ++group) {
+      const uint4 x = read_shared(memory.grad_out(stage.slot) + mine.offset(group));
+      const uint4 y = read_shared(memory.out(step) + mine.offset(group));
+      sum[group] = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
+    }
+#pragma unroll
+    for (int partner = 1; partner < Layout::kChunks; partner *= 2) {
+#pragma unroll
+      for (float& x : sum) x += __shfl_xor_sync(0xffffffffu, x, partner);
+    }
+    if (mine.chunk == 0) {
+      const Place here(a, number);
+      const int first = tile * kQueries;
+      const std::int64_t row = (static_cast<std::int64_t>(here.batch) * a.heads + here.head) * a.num_nodes;
+#pragma unroll
+      for (int group = 0; group < kQueryGroups; ++group) {
+        const int i = mine.row(group);
+        write_float(memory.delta(stage.slot) + i * 4, sum[group]);
+        if (b.delta != nullptr && first + i < a.num_nodes) b.delta[row + first + i] = sum[group];
+      }
+    }
+    const int i = opaque(static_cast<int>(threadIdx.x));
+    if (i < kQueries) {
+      const std::uint32_t at = memory.inverse(stage.slot) + i * 4;
+      write_float(at, read_float(at) * weight_scale<T>(a.num_nodes));
+    }
+    wg::publish_to_products();
+    wg::arrive(memory.tile_full(stage.slot));
+  }
+
   __device__ void run() const {
-    const int n = a.num_nodes, tiles = (n + kQueries - 1) / kQueries;
-    // The next keys are copied with the last tiles: by then, the last item's are no longer used.
-    const int first_slice = tiles > 2 ? 2 : tiles - 1, slice = kKeyGroups / (tiles - first_slice);
-    copy_keys(0, 0, kKeyGroups);
+    const int tiles = (a.num_nodes + kQueries - 1) / kQueries;
+    copy_keys(0);
     finish_issuing_copies();
-    wait_for_copies();
+    Stage stage;
+    copy_queries(0, 0, 0, stage);
+    finish_issuing_copies();
+    wg::wait_for_copies_but<1>();
     publish_keys(0);
+    finish_issuing_copies();  // an empty group, where later rounds copy keys
 
     int step = 0;
 #pragma unroll 1
     for (int number = 0; Place::exists(a, number); ++number) {
-      const bool more = Place::exists(a, number + 1);
 #pragma unroll 1
       for (int tile = 0; tile < tiles; ++tile, ++step) {
-        wg::wait(memory.tile_empty(step), memory.phase(step) ^ 1);
-        const Place here(a, number);
-        const int first = tile * kQueries, valid = n - first;
-        copy_mask(here, step, tile);
-        copy_rows<T, wg::kWidth, wg::kThreads>(memory.q(step),
-                                               row_start<T>(a.q, a.q_strides, here.batch, here.head, first),
-                                               a.q_strides.row, 0, kQueryGroups, valid, a.d);
-        copy_rows<T, wg::kWidth, wg::kThreads>(
-            memory.grad_out(step), row_start<T>(b.grad_out, b.grad_out_strides, here.batch, here.head, first),
-            b.grad_out_strides.row, 0, kQueryGroups, valid, a.d_v);
-        finish_issuing_copies();
-
-        const Mine mine;
-        uint4 out[kQueryGroups];
-        {
-          const T* from = row_start<T>(b.out, b.out_strides, here.batch, here.head, first + mine.first_row) +
-                          mine.chunk * 8;
-          const int inside = mine.chunk * 8 < a.d_v ? valid - mine.first_row : 0;
-#pragma unroll
-          for (int group = 0; group < kQueryGroups; ++group, from += Mine::kRows * b.out_strides.row) {
-            out[group] = {0, 0, 0, 0};
-            if (group * Mine::kRows < inside) out[group] = __ldg(reinterpret_cast<const uint4*>(from));
-          }
-        }
-        const std::int64_t row = (static_cast<std::int64_t>(here.batch) * a.heads + here.head) * n + first;
-        const int i = opaque(static_cast<int>(threadIdx.x));
-        float inverse = 0;
-        if (i < kQueries && i < valid) inverse = __ldg(b.inverse_normaliser + row + i);
-
-        if (more && tile >= first_slice) {
-          if (tile == first_slice) wg::wait(memory.keys_empty(number + 1), memory.phase(number + 1) ^ 1);
-          copy_keys(number + 1, (tile - first_slice) * slice, (tile - first_slice + 1) * slice);
+        const bool last = tile == tiles - 1;
+        Stage next = stage;
+        next.advance();
+        if (!last) {
+          copy_queries(number, tile + 1, step + 1, next);
+        } else if (Place::exists(a, number + 1)) {
+          copy_queries(number + 1, 0, step + 1, next);
         }
         finish_issuing_copies();
-        wg::wait_for_copies_but<1>();
+        wg::wait_for_copies_but<2>();  // this tile has come, and keys that were asked for two rounds ago
+        publish_queries(number, tile, step, stage);
+        stage = next;
 
-        if (a.relu) {
-          map_features<T, wg::kWidth, wg::kThreads, true>(memory.q(step), 0, kQueryGroups, a.d, a.epsilon);
-        }
-#pragma unroll
-        for (int group = 0; group < kQueryGroups; ++group) {
-          const uint4 x = read_shared(memory.grad_out(step) + mine.offset(group)), y = out[group];
-          float sum = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
-#pragma unroll
-          for (int partner = 1; partner < Layout::kChunks; partner *= 2) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, partner);
+        if (Place::exists(a, number + 1)) {
+          // By the second tile, the last item's keys are no longer used, or will not be without another word
+          // from here.
+          if (tile == (tiles > 1 ? 1 : 0)) {
+            wg::wait(memory.keys_empty(number + 1), memory.keys_phase(number + 1) ^ 1);
+            copy_keys(number + 1);
           }
-          if (mine.chunk == 0) {
-            const int at = mine.row(group);
-            write_float(memory.delta(step) + at * 4, sum);
-            if (b.delta != nullptr && at < valid) b.delta[row + at] = sum;
+          finish_issuing_copies();
+          if (last) {
+            if (tiles < 4) wait_for_copies();
+            publish_keys(number + 1);
           }
-        }
-        if (i < kQueries) write_float(memory.inverse(step) + i * 4, inverse * weight_scale<T>(n));
-        wg::publish_to_products();
-        wg::arrive(memory.tile_full(step));
-
-        if (more && tile == tiles - 1) {
-          wait_for_copies();
-          publish_keys(number + 1);
+        } else {
+          finish_issuing_copies();
         }
       }
-    }
-  }
-
-  // 64 queries of 16 keys lie side by side in a packed mask.
-  __device__ void copy_mask(const Place& here, int step, int tile) const {
-    constexpr int kRowBytes = kQueries * 16 * 2;
-    if (threadIdx.x >= 32) return;
-    const int rows = PackedMask::blocks_per_side(a.num_nodes);
-    if (threadIdx.x == 0) wg::expect_bytes(memory.tile_full(step), rows * kRowBytes);
-    __syncwarp();
-    const int row = opaque(static_cast<int>(threadIdx.x));
-    if (row < rows) {
-      const PackedMask mask(b.mask_transposed, a.mask_heads == 1 ? 0 : here.head, a.num_nodes);
-      wg::copy_bulk(memory.grad_dots(step) + row * kRowBytes, mask.at(row, tile * (kQueries / 16)), kRowBytes,
-                    memory.tile_full(step));
     }
   }
 };
@@ -214,8 +254,11 @@ template <class T>
 struct Multiplying {
   using Products = wg::Products<T>;
   static constexpr int kBlocks = kGroupKeys / 64;
+  // Barriers: of a warpgroup alone, of both, and one that the other passes on to a warpgroup.
+  static constexpr int kGroupMeets = 1, kExchangeWritten = 3, kExchangeRead = 4;
   using Gradients = wg::Accumulator[kBlocks];  // of this warpgroup's keys
   using Weights = Pair[kQueries / 16][4];      // of 64 keys, as left operands
+  using Mask = Pair[kQueries / 16][4];
 
   const DenseAttention& a;
   const DenseBackward& b;
@@ -229,40 +272,49 @@ struct Multiplying {
     return group() * kGroupKeys + block * 64 + (thread() / 32 & 3) * 16;
   }
 
-  // 64 keys against a tile of queries. Columns of the accumulators are queries: lane t has 2t and 2t+1 of
-  // every eight.
-  __device__ void score(wg::Accumulator& grad_k, wg::Accumulator& grad_v, int number, int step, int block,
-                        bool add) const {
-    const int first = (group() * kGroupKeys + block * 64) * Layout::kRowBytes;
-    const std::uint64_t q = wg::describe(memory.q(step)), grad_out = wg::describe(memory.grad_out(step));
-    wg::Accumulator dots;
-    wg::hold(dots);
-    wg::begin_products();
-    const std::uint64_t k = wg::describe(memory.k(number) + first);
+  __device__ static int first_row(int block) {
+    return (group() * kGroupKeys + block * 64) * Layout::kRowBytes;
+  }
+
+  // The dot products of 64 keys and a tile of queries, which the products before them need not wait for.
+  __device__ void start_dots(wg::Accumulator& dots, int number, int slot, int block) const {
+    const std::uint64_t k = wg::describe(memory.k(number) + first_row(block)),
+                        q = wg::describe(memory.q(slot));
 #pragma unroll
     for (int c = 0; c < wg::kWidth / 16; ++c) Products::multiply(dots, k + c * 2, q + c * 2, c > 0);
     wg::finish_issuing_products();
-    wg::wait_for_products_but<0>();
-    wg::hold(dots);
-
-    // No mask was copied for keys that do not exist.
-    Pair m16[kQueries / 16][4] = {};
-    if (warp_key(block) < PackedMask::blocks_per_side(a.num_nodes) * 16) {
-      const std::uint32_t from = memory.grad_dots(step) + warp_key(block) * Layout::kRowBytes + lane() * 16;
+  }
+  __device__ void load_mask(Mask& m16, int number, int tile, int block) const {
+    const int row = warp_key(block) / 16;
+    const bool exists = row < PackedMask::blocks_per_side(a.num_nodes);
+    const PackedMask mask(b.mask_transposed, a.mask_heads == 1 ? 0 : Place(a, number).head, a.num_nodes);
+    const uint4* from = mask.at(exists ? row : 0, tile * (kQueries / 16)) + lane();
 #pragma unroll
-      for (int c = 0; c < kQueries / 16; ++c) {
-        const uint4 x = read_shared(from + c * 512);
-        m16[c][0] = x.x;
-        m16[c][1] = x.y;
-        m16[c][2] = x.z;
-        m16[c][3] = x.w;
+    for (int c = 0; c < kQueries / 16; ++c) {
+      PackedMask::load<true>(m16[c], from + c * 32);
+    }
+    if (!exists) {
+#pragma unroll
+      for (auto& block16 : m16) {
+#pragma unroll
+        for (Pair& x : block16) x = 0;
       }
     }
+  }
 
+  // 64 keys against a tile of queries, whose dot products are on their way. Columns of the accumulators are
+  // queries: lane t has 2t and 2t+1 of every eight.
+  template <int kBlock>
+  __device__ void score(wg::Accumulator& dots, Mask& m16, wg::Accumulator& grad_k, wg::Accumulator& grad_v,
+                        int number, int tile, int slot, bool wait_for_reader) const {
+    const std::uint64_t q = wg::describe(memory.q(slot)), grad_out = wg::describe(memory.grad_out(slot));
+    const bool add = tile > 0;
+    wg::wait_for_products_but<0>();
+    wg::hold(dots);
     Weights weight;  // M_ij e_ij / D_i
 #pragma unroll
     for (int s = 0; s < kQueries / 8; ++s) {
-      const float2 inverse = read_pair(memory.inverse(step) + s * 32 + (lane() & 3) * 8);
+      const float2 inverse = read_pair(memory.inverse(slot) + s * 32 + (lane() & 3) * 8);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int part = (s % 2) * 2 + half;
@@ -271,16 +323,17 @@ struct Multiplying {
             pack<T>(entry.x * inverse.x * dots[s][half * 2], entry.y * inverse.y * dots[s][half * 2 + 1]);
       }
     }
-    // Both products at once with the first would not fit the registers.
     wg::Accumulator grad_weight;
-    wg::hold(grad_weight);
+    wg::renew(grad_weight);
     wg::begin_products();
-    const std::uint64_t v = wg::describe(memory.v(number) + first);
+    {
+      const std::uint64_t v = wg::describe(memory.v(number) + first_row(kBlock));
 #pragma unroll
-    for (int c = 0; c < wg::kWidth / 16; ++c) {
-      Products::multiply(grad_weight, v + c * 2, grad_out + c * 2, c > 0);
+      for (int c = 0; c < wg::kWidth / 16; ++c) {
+        Products::multiply(grad_weight, v + c * 2, grad_out + c * 2, c > 0);
+      }
+      wg::finish_issuing_products();
     }
-    wg::finish_issuing_products();
 #pragma unroll
     for (int c = 0; c < kQueries / 16; ++c) {
       Products::template multiply<true>(grad_v, weight[c], grad_out + c * 128, add || c > 0);
@@ -292,8 +345,8 @@ struct Multiplying {
     Weights grad_dot;
 #pragma unroll
     for (int s = 0; s < kQueries / 8; ++s) {
-      const float2 inverse = read_pair(memory.inverse(step) + s * 32 + (lane() & 3) * 8);
-      const float2 delta = read_pair(memory.delta(step) + s * 32 + (lane() & 3) * 8);
+      const float2 inverse = read_pair(memory.inverse(slot) + s * 32 + (lane() & 3) * 8);
+      const float2 delta = read_pair(memory.delta(slot) + s * 32 + (lane() & 3) * 8);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int part = (s % 2) * 2 + half;
@@ -302,29 +355,34 @@ struct Multiplying {
                                         entry.y * inverse.y * (grad_weight[s][half * 2 + 1] - delta.y));
       }
     }
-    __syncwarp();  // the mask has been read by all lanes
-#pragma unroll
-    for (int c = 0; c < kQueries / 16; ++c) {
-      store_block<kQueries>(grad_dot[c], memory.grad_dots(step), warp_key(block), c * 2, lane());
-    }
+    if constexpr (kBlock + 1 < kBlocks) wg::renew(dots);
     wg::begin_products();
 #pragma unroll
     for (int c = 0; c < kQueries / 16; ++c) {
       Products::template multiply<true>(grad_k, grad_dot[c], q + c * 128, add || c > 0);
     }
     wg::finish_issuing_products();
+    if constexpr (kBlock + 1 < kBlocks) {
+      start_dots(dots, number, slot, kBlock + 1);
+      load_mask(m16, number, tile, kBlock + 1);
+    }
+    if (wait_for_reader) wg::meet<wg::kMultipliers * wg::kThreads>(kExchangeRead + group());
+#pragma unroll
+    for (int c = 0; c < kQueries / 16; ++c) {
+      store_block<kQueries>(grad_dot[c], memory.grad_dots(), warp_key(kBlock), c * 2, lane());
+    }
   }
 
   // grad_q of a tile; a warpgroup writes half of its columns.
-  __device__ void finish_queries(int number, int step, int tile) const {
+  __device__ void finish_queries(int number, int tile, int slot) const {
     wg::publish_to_products();
-    wg::meet<wg::kThreads>(1 + group());
+    wg::meet<wg::kThreads>(kGroupMeets + group());
     wg::Accumulator sum;
-    wg::hold(sum);
+    wg::renew(sum);
     wg::begin_products();
     {
       const int first = group() * kGroupKeys * Layout::kRowBytes;
-      const std::uint64_t dots = wg::describe(memory.grad_dots(step) + first),
+      const std::uint64_t dots = wg::describe(memory.grad_dots() + first),
                           k = wg::describe(memory.k(number) + first);
 #pragma unroll
       for (int c = 0; c < kGroupKeys / 16; ++c) {
@@ -336,9 +394,9 @@ struct Multiplying {
     wg::hold(sum);
 
     // What the other warpgroup writes goes where this one's gradients of dot products were.
-    wg::meet<wg::kThreads>(1 + group());
+    wg::meet<wg::kThreads>(kGroupMeets + group());
     const std::uint32_t exchange =
-        memory.grad_dots(step) + (thread() & (wg::kThreads - 1)) * 16;  // + group * kGroupKeys rows
+        memory.grad_dots() + (thread() & (wg::kThreads - 1)) * 16;  // + group * kGroupKeys rows
     const int upper = group();
     float mine[4][4];
 #pragma unroll
@@ -355,7 +413,7 @@ struct Multiplying {
                        __float_as_uint(other[3])};
       write_shared(to, x);
     }
-    wg::meet<wg::kMultipliers * wg::kThreads>(1 + wg::kMultipliers);
+    wg::meet<wg::kMultipliers * wg::kThreads>(kExchangeWritten);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       const uint4 x =
@@ -365,6 +423,7 @@ struct Multiplying {
       mine[s][2] += __uint_as_float(x.z);
       mine[s][3] += __uint_as_float(x.w);
     }
+    wg::announce<wg::kMultipliers * wg::kThreads>(kExchangeRead + 1 - upper);
 
     const Place here(a, number);
     const int row = (thread() / 32 & 3) * 16, first = tile * kQueries + row, valid = a.num_nodes - first;
@@ -372,13 +431,12 @@ struct Multiplying {
     T* to = row_start<T>(b.grad_q, b.grad_q_strides, here.batch, here.head, first);
     if (a.relu) {
       store_rows<T, wg::kWidth, true>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
-                                      lane(), memory.q(step), row, a.epsilon);
+                                      lane(), memory.q(slot), row, a.epsilon);
     } else {
       store_rows<T, wg::kWidth, false>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
                                        lane());
     }
-    wg::publish_to_products();  // the next mask is copied over what was exchanged
-    wg::arrive(memory.tile_empty(step));
+    wg::arrive(memory.tile_empty(slot));
   }
 
   __device__ void finish_keys(const Gradients& grad_k, const Gradients& grad_v, int number) const {
@@ -403,7 +461,7 @@ struct Multiplying {
   }
 
   __device__ void run() const {
-    int step = 0;
+    Stage stage;
 #pragma unroll 1
     for (int number = 0; Place::exists(a, number); ++number) {
       Gradients grad_k, grad_v;
@@ -412,13 +470,19 @@ struct Multiplying {
         wg::hold(grad_k[block]);
         wg::hold(grad_v[block]);
       }
-      wg::wait(memory.keys_full(number), memory.phase(number));
+      wg::wait(memory.keys_full(number), memory.keys_phase(number));
 #pragma unroll 1
-      for (int tile = 0; tile * kQueries < a.num_nodes; ++tile, ++step) {
-        wg::wait(memory.tile_full(step), memory.phase(step));
-        score(grad_k[0], grad_v[0], number, step, 0, tile > 0);
-        score(grad_k[1], grad_v[1], number, step, 1, tile > 0);
-        finish_queries(number, step, tile);
+      for (int tile = 0; tile * kQueries < a.num_nodes; ++tile, stage.advance()) {
+        wg::wait(memory.tile_full(stage.slot), stage.phase);
+        Mask m16;
+        load_mask(m16, number, tile, 0);
+        wg::Accumulator dots;
+        wg::renew(dots);
+        wg::begin_products();
+        start_dots(dots, number, stage.slot, 0);
+        score<0>(dots, m16, grad_k[0], grad_v[0], number, tile, stage.slot, number + tile > 0);
+        score<1>(dots, m16, grad_k[1], grad_v[1], number, tile, stage.slot, false);
+        finish_queries(number, tile, stage.slot);
       }
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
