@@ -206,6 +206,19 @@ __device__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// What a block of threads works on one after the other: (batch, head) pairs. Neighbouring blocks share a mask.
+struct Place {
+  int batch, head;
+  __device__ Place(const DenseAttention& a, int number) {
+    const int index = static_cast<int>(blockIdx.x) + opaque(number) * static_cast<int>(gridDim.x);
+    batch = index % a.batch;
+    head = index / a.batch;
+  }
+  __device__ static bool exists(const DenseAttention& a, int number) {
+    return static_cast<int>(blockIdx.x) + number * static_cast<int>(gridDim.x) < a.batch * a.heads;
+  }
+};
+
 // How the work on a tile of the mask is shared out: all its (mask head, batch, head) entries in this order,
 // cut into `lanes` equal ranges, one for each block of threads. A range may run from one mask head into the
 // next.

@@ -99,19 +99,6 @@ __device__ void write_float(std::uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
 
-// An item is a (batch, head) pair; neighbouring blocks of threads share the mask.
-struct Place {
-  int batch, head;
-  __device__ Place(const DenseAttention& a, int number) {
-    const int index = static_cast<int>(blockIdx.x) + opaque(number) * static_cast<int>(gridDim.x);
-    batch = index % a.batch;
-    head = index / a.batch;
-  }
-  __device__ static bool exists(const DenseAttention& a, int number) {
-    return static_cast<int>(blockIdx.x) + number * static_cast<int>(gridDim.x) < a.batch * a.heads;
-  }
-};
-
 template <class T>
 struct Copying {
   const DenseAttention& a;
@@ -119,7 +106,7 @@ struct Copying {
   Memory memory;
 
   __device__ void copy_keys(int number) const {
-    const Place from(a, number);
+    const wg::Place from(a, number);
 #pragma unroll 1
     for (int group = 0; group < kKeyGroups; group += 4) {
       copy_rows<T, wg::kWidth, wg::kThreads>(memory.k(number) + group * Mine::kRows * Layout::kRowBytes,
@@ -146,7 +133,7 @@ struct Copying {
 
   __device__ void copy_queries(int number, int tile, int step, const Stage& stage) const {
     wg::wait(memory.tile_empty(stage.slot), stage.phase ^ 1);
-    const Place from(a, number);
+    const wg::Place from(a, number);
     const int first = tile * kQueries, valid = a.num_nodes - first;
     const auto copy = [&](std::uint32_t to, const void* x, const RowStrides& strides, int channels) {
       copy_rows<T, wg::kWidth, wg::kThreads>(to, row_start<T>(x, strides, from.batch, from.head, first),
@@ -182,7 +169,7 @@ struct Copying {
       for (float& x : sum) x += __shfl_xor_sync(0xffffffffu, x, partner);
     }
     if (mine.chunk == 0) {
-      const Place here(a, number);
+      const wg::Place here(a, number);
       const int first = tile * kQueries;
       const std::int64_t row = (static_cast<std::int64_t>(here.batch) * a.heads + here.head) * a.num_nodes;
 #pragma unroll
@@ -214,7 +201,7 @@ struct Copying {
 
     int step = 0;
 #pragma unroll 1
-    for (int number = 0; Place::exists(a, number); ++number) {
+    for (int number = 0; wg::Place::exists(a, number); ++number) {
 #pragma unroll 1
       for (int tile = 0; tile < tiles; ++tile, ++step) {
         const bool last = tile == tiles - 1;
@@ -222,7 +209,7 @@ struct Copying {
         next.advance();
         if (!last) {
           copy_queries(number, tile + 1, step + 1, next);
-        } else if (Place::exists(a, number + 1)) {
+        } else if (wg::Place::exists(a, number + 1)) {
           copy_queries(number + 1, 0, step + 1, next);
         }
         finish_issuing_copies();
@@ -230,7 +217,7 @@ struct Copying {
         publish_queries(number, tile, step, stage);
         stage = next;
 
-        if (Place::exists(a, number + 1)) {
+        if (wg::Place::exists(a, number + 1)) {
           // By the second tile, the last item's keys are no longer used, or will not be without another word
           // from here.
           if (tile == (tiles > 1 ? 1 : 0)) {
@@ -287,7 +274,7 @@ struct Multiplying {
   __device__ void load_mask(Mask& m16, int number, int tile, int block) const {
     const int row = warp_key(block) / 16;
     const bool exists = row < PackedMask::blocks_per_side(a.num_nodes);
-    const PackedMask mask(b.mask_transposed, a.mask_heads == 1 ? 0 : Place(a, number).head, a.num_nodes);
+    const PackedMask mask(b.mask_transposed, a.mask_heads == 1 ? 0 : wg::Place(a, number).head, a.num_nodes);
     const uint4* from = mask.at(exists ? row : 0, tile * (kQueries / 16)) + lane();
 #pragma unroll
     for (int c = 0; c < kQueries / 16; ++c) {
@@ -373,12 +360,18 @@ struct Multiplying {
     }
   }
 
-  // grad_q of a tile; a warpgroup writes half of its columns.
-  __device__ void finish_queries(int number, int tile, int slot) const {
+  // grad_q of a tile; a warpgroup writes half of its columns. Meanwhile the first dot products of the next tile
+  // run; after an item's last tile there are none, and nothing reads what is computed then.
+  __device__ void finish_queries(wg::Accumulator& dots, Mask& m16, int number, int tile, int slot,
+                                 const Stage& next) const {
+    const bool more = (tile + 1) * kQueries < a.num_nodes;
+    if (more) wg::wait(memory.tile_full(next.slot), next.phase);
     wg::publish_to_products();
     wg::meet<wg::kThreads>(kGroupMeets + group());
+    wg::wait_for_products_but<0>();  // frees registers for two more accumulators
     wg::Accumulator sum;
     wg::renew(sum);
+    wg::renew(dots);
     wg::begin_products();
     {
       const int first = group() * kGroupKeys * Layout::kRowBytes;
@@ -390,7 +383,8 @@ struct Multiplying {
       }
     }
     wg::finish_issuing_products();
-    wg::wait_for_products_but<0>();
+    start_dots(dots, number, next.slot, 0);
+    wg::wait_for_products_but<1>();
     wg::hold(sum);
 
     // What the other warpgroup writes goes where this one's gradients of dot products were.
@@ -423,9 +417,10 @@ struct Multiplying {
       mine[s][2] += __uint_as_float(x.z);
       mine[s][3] += __uint_as_float(x.w);
     }
+    load_mask(m16, number, more ? tile + 1 : 0, 0);
     wg::announce<wg::kMultipliers * wg::kThreads>(kExchangeRead + 1 - upper);
 
-    const Place here(a, number);
+    const wg::Place here(a, number);
     const int row = (thread() / 32 & 3) * 16, first = tile * kQueries + row, valid = a.num_nodes - first;
     const float factor = 1 / weight_scale<T>(a.num_nodes);
     T* to = row_start<T>(b.grad_q, b.grad_q_strides, here.batch, here.head, first);
@@ -440,7 +435,7 @@ struct Multiplying {
   }
 
   __device__ void finish_keys(const Gradients& grad_k, const Gradients& grad_v, int number) const {
-    const Place here(a, number);
+    const wg::Place here(a, number);
     const float factor = 1 / weight_scale<T>(a.num_nodes);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -463,7 +458,7 @@ struct Multiplying {
   __device__ void run() const {
     Stage stage;
 #pragma unroll 1
-    for (int number = 0; Place::exists(a, number); ++number) {
+    for (int number = 0; wg::Place::exists(a, number); ++number) {
       Gradients grad_k, grad_v;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
@@ -471,19 +466,24 @@ struct Multiplying {
         wg::hold(grad_v[block]);
       }
       wg::wait(memory.keys_full(number), memory.keys_phase(number));
+      wg::wait(memory.tile_full(stage.slot), stage.phase);
+      wg::Accumulator dots;
+      wg::renew(dots);
+      wg::begin_products();
+      start_dots(dots, number, stage.slot, 0);
+      Mask m16;
+      load_mask(m16, number, 0, 0);
 #pragma unroll 1
-      for (int tile = 0; tile * kQueries < a.num_nodes; ++tile, stage.advance()) {
-        wg::wait(memory.tile_full(stage.slot), stage.phase);
-        Mask m16;
-        load_mask(m16, number, tile, 0);
-        wg::Accumulator dots;
-        wg::renew(dots);
-        wg::begin_products();
-        start_dots(dots, number, stage.slot, 0);
+      for (int tile = 0; tile * kQueries < a.num_nodes; ++tile) {
+        Stage next = stage;
+        next.advance();
         score<0>(dots, m16, grad_k[0], grad_v[0], number, tile, stage.slot, number + tile > 0);
         score<1>(dots, m16, grad_k[1], grad_v[1], number, tile, stage.slot, false);
-        finish_queries(number, tile, stage.slot);
+        finish_queries(dots, m16, number, tile, stage.slot, next);
+        stage = next;
       }
+      wg::wait_for_products_but<0>();
+      wg::hold(dots);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         wg::hold(grad_k[block]);
@@ -513,7 +513,8 @@ __global__ __launch_bounds__(wg::kBlockThreads,
 }  // namespace
 
 bool warpgroup_backward_fits(const DenseAttention& a) {
-  return a.num_nodes <= kKeys && warpgroup_mask_gradient_fits(a);
+  // Every item costs as much as 256 keys: with fewer, the other kernel is faster.
+  return a.num_nodes >= 160 && a.num_nodes <= kKeys && warpgroup_mask_gradient_fits(a);
 }
 
 cudaError_t warpgroup_backward(const DenseAttention& a, const DenseBackward& b, cudaStream_t stream) {
