@@ -3,6 +3,7 @@
 // A block of threads walks over its share of all tiles of queries, so that the first rows of the next are on
 // their way while it finishes this one.
 #include "attention/cuda/dense_attention_tiles.cuh"
+#include "attention/cuda/dense_attention_warpgroup.h"
 
 namespace topomask {
 
@@ -263,6 +264,9 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
 }  // namespace
 
 cudaError_t dense_attention_forward(const DenseAttention& a, const DenseForward& f, cudaStream_t stream) {
+#ifdef TOPOMASK_WARPGROUP
+  if (warpgroup_forward_fits(a)) return warpgroup_forward(a, f, stream);
+#endif
   return dispatch(a, [&]<class T, int kWidth, bool kSoftmax>() {
     using Shape = ForwardShape<kWidth>;
     const auto kernel = forward_kernel<T, kWidth, kSoftmax>;

@@ -206,7 +206,8 @@ __device__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// What a block of threads works on one after the other: (batch, head) pairs. Neighbouring blocks share a mask.
+// What a block of threads works on one after the other: (batch, head) pairs. Neighbouring blocks share a
+// mask.
 struct Place {
   int batch, head;
   __device__ Place(const DenseAttention& a, int number) {

@@ -7,6 +7,9 @@
 
 namespace topomask {
 
+bool warpgroup_forward_fits(const DenseAttention& a);
+cudaError_t warpgroup_forward(const DenseAttention& a, const DenseForward& f, cudaStream_t stream);
+
 bool warpgroup_backward_fits(const DenseAttention& a);
 cudaError_t warpgroup_backward(const DenseAttention& a, const DenseBackward& g, cudaStream_t stream);
 

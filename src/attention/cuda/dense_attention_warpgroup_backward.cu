@@ -109,14 +109,14 @@ struct Copying {
     const wg::Place from(a, number);
 #pragma unroll 1
     for (int group = 0; group < kKeyGroups; group += 4) {
-      copy_rows<T, wg::kWidth, wg::kThreads>(memory.k(number) + group * Mine::kRows * Layout::kRowBytes,
-                                             row_start<T>(a.k, a.k_strides, from.batch, from.head,
-                                                          group * Mine::kRows),
-                                             a.k_strides.row, 0, 4, a.num_nodes - group * Mine::kRows, a.d);
-      copy_rows<T, wg::kWidth, wg::kThreads>(memory.v(number) + group * Mine::kRows * Layout::kRowBytes,
-                                             row_start<T>(a.v, a.v_strides, from.batch, from.head,
-                                                          group * Mine::kRows),
-                                             a.v_strides.row, 0, 4, a.num_nodes - group * Mine::kRows, a.d_v);
+      copy_rows<T, wg::kWidth, wg::kThreads>(
+          memory.k(number) + group * Mine::kRows * Layout::kRowBytes,
+          row_start<T>(a.k, a.k_strides, from.batch, from.head, group * Mine::kRows), a.k_strides.row, 0, 4,
+          a.num_nodes - group * Mine::kRows, a.d);
+      copy_rows<T, wg::kWidth, wg::kThreads>(
+          memory.v(number) + group * Mine::kRows * Layout::kRowBytes,
+          row_start<T>(a.v, a.v_strides, from.batch, from.head, group * Mine::kRows), a.v_strides.row, 0, 4,
+          a.num_nodes - group * Mine::kRows, a.d_v);
     }
   }
   __device__ void publish_keys(int number) const {
@@ -360,8 +360,8 @@ struct Multiplying {
     }
   }
 
-  // grad_q of a tile; a warpgroup writes half of its columns. Meanwhile the first dot products of the next tile
-  // run; after an item's last tile there are none, and nothing reads what is computed then.
+  // grad_q of a tile; a warpgroup writes half of its columns. Meanwhile the first dot products of the next
+  // tile run; after an item's last tile there are none, and nothing reads what is computed then.
   __device__ void finish_queries(wg::Accumulator& dots, Mask& m16, int number, int tile, int slot,
                                  const Stage& next) const {
     const bool more = (tile + 1) * kQueries < a.num_nodes;
