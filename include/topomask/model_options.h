@@ -45,9 +45,9 @@ enum class Pooling {
 std::string pooling_name(Pooling pooling);
 Pooling parse_pooling(const std::string& name);
 
-// How matrices start; the head is zero in any case.
+// How matrices start.
 enum class InitialWeights {
-  xavier,  // uniform with variance 2 / (inputs + outputs), biases 0: the paper's ViT
+  xavier,  // uniform with variance 2 / (inputs + outputs), biases and the head 0: the paper's ViT
   fan_in,  // uniform within 1 / sqrt(inputs), biases too: torch's own, and smaller
   normal,  // N(0, 0.02), biases 0
 };

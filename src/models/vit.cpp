@@ -29,6 +29,7 @@ VitImpl::VitImpl(const VitOptions& options) : options_(options) {
 
 void VitImpl::initialise() {
   const at::NoGradGuard no_grad;
+  const bool zero_head = options_.initial_weights == InitialWeights::xavier;
   for (const auto& item : named_parameters()) {
     const std::string& name = item.key();
     at::Tensor tensor = item.value();
@@ -36,7 +37,7 @@ void VitImpl::initialise() {
       continue;  // these know their own beginnings
     if (name == "position_embedding") {
       fill_normal(tensor, 0, options_.initial_positions, options_.seed, name);
-    } else if (name == "cls_token" || name.starts_with("head.")) {
+    } else if (name == "cls_token" || (name.starts_with("head.") && zero_head)) {
       tensor.zero_();
     } else if (name.ends_with(".bias")) {
       initialise_bias(tensor, name);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/random.h"
 #include "masks/gradcheck.h"
 #include "topomask/grf_mask.h"
@@ -55,6 +57,41 @@ void fill_all(Vit& model) {
       item.value().detach().copy_(noise.mul(0.7));
     }
   }
+}
+
+TEST(Vit, StartsAsAskedFor) {
+  const auto start = [](InitialWeights initial) {
+    VitOptions options = minute(AttentionVariant::linear);
+    options.embedding = 64;
+    options.mlp = 128;
+    options.initial_weights = initial;
+    options.initial_positions = 0.5;
+    return Vit(options)->named_parameters();
+  };
+  const auto largest = [](const at::Tensor& x) { return x.abs().max().item<double>(); };
+  const auto stddev = [](const at::Tensor& x) { return x.std().item<double>(); };
+  const char* const matrix = "blocks.0.mlp.fc1.weight";
+  const char* const bias = "blocks.0.mlp.fc1.bias";
+
+  const auto xavier = start(InitialWeights::xavier);
+  const double inputs = static_cast<double>(xavier[matrix].size(1)),
+               outputs = static_cast<double>(xavier[matrix].size(0));
+  EXPECT_NEAR(largest(xavier[matrix]), std::sqrt(6 / (inputs + outputs)),
+              0.05 * std::sqrt(6 / (inputs + outputs)));
+  EXPECT_LT(largest(xavier[bias]), 1e-5);
+  EXPECT_EQ(largest(xavier["head.weight"]), 0);
+
+  const auto fan_in = start(InitialWeights::fan_in);
+  for (const char* name : {matrix, bias, "head.weight"}) {
+    EXPECT_LE(largest(fan_in[name]), 1 / std::sqrt(inputs)) << name;
+    EXPECT_GT(largest(fan_in[name]), 0.8 / std::sqrt(inputs)) << name;
+  }
+
+  const auto normal = start(InitialWeights::normal);
+  EXPECT_NEAR(stddev(normal[matrix]), 0.02, 0.001);
+  EXPECT_EQ(largest(normal[bias]), 0);
+  EXPECT_GT(largest(normal["head.weight"]), 0);
+  EXPECT_NEAR(stddev(normal["position_embedding"]), 0.5, 0.1);
 }
 
 TEST(Vit, HasThePublishedNumberOfParameters) {

@@ -513,8 +513,8 @@ __global__ __launch_bounds__(wg::kBlockThreads,
 }  // namespace
 
 bool warpgroup_backward_fits(const DenseAttention& a) {
-  // Every item costs as much as 256 keys: with fewer, the other kernel is faster.
-  return a.num_nodes >= 160 && a.num_nodes <= kKeys && warpgroup_mask_gradient_fits(a);
+  // Every item costs as much as 256 keys: with very few, the other kernel is faster.
+  return a.num_nodes >= 64 && a.num_nodes <= kKeys && warpgroup_mask_gradient_fits(a);
 }
 
 cudaError_t warpgroup_backward(const DenseAttention& a, const DenseBackward& b, cudaStream_t stream) {
