@@ -72,9 +72,10 @@ TEST(Kill, ResumedTrainingEndsWithTheSameWeights) {
         const auto moment = std::uniform_int_distribution<std::int64_t>(0, whole.count())(random);
         if (program.wait_for(std::chrono::milliseconds(moment))) {
           program.send(SIGKILL);
-          EXPECT_EQ(program.wait(), 128 + SIGKILL);
-          ++kills;
-          continue;
+          if (program.wait() == 128 + SIGKILL) {
+            ++kills;
+            continue;
+          }  // or it ended just before
         }
       }
       ASSERT_EQ(program.wait(), 0) << read_whole_file(folder.path("errors"));
