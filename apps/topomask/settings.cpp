@@ -112,6 +112,9 @@ const Setting* Settings::find(const std::string& key) const {
 void Settings::set(const Setting& setting, const std::string& value, const std::string& where) const {
   try {
     setting.set(value);
+  } catch (const Error& error) {  // choices know their own words, which begin with the key
+    const std::string words = error.what(), key = setting.key + ": ";
+    fail("{}: {}", where, words.starts_with(key) ? words.substr(key.size()) : words);
   } catch (const std::invalid_argument& expected) {
     fail("{}: expected {}, got '{}'", where, expected.what(), value);
   }

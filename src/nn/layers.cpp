@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "nn/few_tokens.h"
 #include "nn/fused_layers.h"
 #include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
@@ -13,7 +14,6 @@ namespace {
 // phi(x) = ReLU(x d^-1/4) + epsilon. A common factor of all features cancels in the normalised average, so
 // epsilon takes the factor and q and k stay as they are.
 constexpr double kFeatureEpsilon = 1e-3;
-constexpr std::int64_t kDenseNodes = 1024;
 double feature_epsilon(std::int64_t channels) {
   return kFeatureEpsilon * std::pow(static_cast<double>(channels), 0.25);
 }

@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "nn/few_tokens.h"
 #include "topomask/absolute_mask.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
@@ -13,7 +14,6 @@ namespace topomask {
 namespace {
 
 constexpr double kModulationDecay = 0.01;                   // f_k = e^(-0.01 k) at the start
-constexpr std::int64_t kDenseNodes = 1024;                  // up to here the dense engine is the fastest
 constexpr std::int64_t kTermBytes = std::int64_t{1} << 28;  // that one layer may keep as dense terms
 
 // [heads, max_hops + 1]

@@ -159,7 +159,8 @@ TEST(Train, SaysWhatIsWrongWithASetting) {
   expect_rejected(config("epochs = [1]\n"), "expected a string, a number");
   expect_rejected(config("epochs = \n"), "bad.toml: line 1:");
   expect_rejected({"train", "vit", "--config", folder.path("missing.toml")}, "missing.toml: cannot be read");
-  expect_rejected(training(folder.path("run"), {"--attention", "grff"}), "did you mean 'grf'?");
+  expect_rejected(training(folder.path("run"), {"--attention", "grff"}),
+                  "--attention: unknown value 'grff', did you mean 'grf'?");
   expect_rejected(training(folder.path("run"), {"--epochs", "two"}),
                   "--epochs: expected a whole number, got 'two'");
   expect_rejected(training(folder.path("run"), {"--epochs", "0"}), "epochs must be 1 or more");
