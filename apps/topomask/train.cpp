@@ -84,6 +84,7 @@ void run_train(const TrainCommand& command) {
   check(command.resume || !used, "{}: holds a run already; go on with it (--resume) or choose another --out",
         run.folder);
   const ImageData data = run.settings.open_data();
+  check_vit_options(run.settings.task_options(data).model);  // before there is a folder
   const FolderLock lock(run.folder);
   check(lock.held(), "{}: another process is training there", run.folder);
 

@@ -161,6 +161,9 @@ TEST(Train, SaysWhatIsWrongWithASetting) {
   expect_rejected({"train", "vit", "--config", folder.path("missing.toml")}, "missing.toml: cannot be read");
   expect_rejected(training(folder.path("run"), {"--attention", "grff"}),
                   "--attention: unknown value 'grff', did you mean 'grf'?");
+  expect_rejected(training(folder.path("run"), {"--initial-positions", "-1"}),
+                  "initial-positions must be 0 or more, got -1");
+  EXPECT_FALSE(fs::exists(folder.path("run")));
   expect_rejected(training(folder.path("run"), {"--epochs", "two"}),
                   "--epochs: expected a whole number, got 'two'");
   expect_rejected(training(folder.path("run"), {"--epochs", "0"}), "epochs must be 1 or more");
