@@ -40,6 +40,11 @@ std::int64_t num_rows(const at::Tensor& x) {
   return x.numel() / x.size(-1);
 }
 
+// Of x, in which activations are stored as `dtype`.
+LayerRows rows_of(const at::Tensor& x, at::ScalarType dtype) {
+  return {num_rows(x), static_cast<int>(x.size(-1)), layer_type(dtype)};
+}
+
 const float* floats(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<float>() : nullptr;
 }
@@ -52,10 +57,7 @@ at::Tensor sum_rows(const at::Tensor& x) {
   const CudaLaunch launch(x);
   const at::Tensor result = at::empty({x.size(-1)}, x.options().dtype(at::kFloat));
   const at::Tensor slices = slices_like(x, 1);
-  RowSums sums;
-  sums.rows = num_rows(x);
-  sums.channels = static_cast<int>(x.size(-1));
-  sums.type = layer_type(x.scalar_type());
+  RowSums sums{rows_of(x, x.scalar_type())};
   sums.x = x.const_data_ptr();
   sums.sum = result.mutable_data_ptr<float>();
   sums.workspace = slices.mutable_data_ptr<float>();
@@ -74,11 +76,8 @@ class AddNorm : public torch::autograd::Function<AddNorm> {
     const CudaLaunch launch(x);
     const at::Tensor normed = at::empty(x.sizes(), x.options().dtype(dtype));
     const at::Tensor mean = at::empty({num_rows(x)}, x.options()), inverse = at::empty_like(mean);
-    AddNormForward f;
-    f.rows = num_rows(x);
-    f.channels = static_cast<int>(x.size(-1));
+    AddNormForward f{rows_of(x, dtype)};
     f.epsilon = static_cast<float>(epsilon);
-    f.type = layer_type(dtype);
     f.x = floats(x);
     f.weight = floats(weight);
     f.shift = floats(shift);
@@ -118,10 +117,7 @@ class AddNorm : public torch::autograd::Function<AddNorm> {
     const at::Tensor parameters = at::empty({3, sum.size(-1)}, sum.options());
     const at::Tensor slices = slices_like(sum, 3);
     at::Tensor grad_branch;
-    AddNormBackward b;
-    b.rows = num_rows(sum);
-    b.channels = static_cast<int>(sum.size(-1));
-    b.type = layer_type(dtype);
+    AddNormBackward b{rows_of(sum, dtype)};
     b.sum = floats(sum);
     b.mean = floats(mean);
     b.inverse = floats(inverse);
@@ -147,10 +143,7 @@ class BiasedGelu : public torch::autograd::Function<BiasedGelu> {
     const at::Tensor x = x_in.contiguous();
     const CudaLaunch launch(x);
     const at::Tensor y = at::empty_like(x);
-    BiasGelu g;
-    g.rows = num_rows(x);
-    g.channels = static_cast<int>(x.size(-1));
-    g.type = layer_type(x.scalar_type());
+    BiasGelu g{rows_of(x, x.scalar_type())};
     g.x = x.const_data_ptr();
     g.bias = floats(bias);
     g.y = y.mutable_data_ptr();
@@ -166,10 +159,7 @@ class BiasedGelu : public torch::autograd::Function<BiasedGelu> {
     const CudaLaunch launch(x);
     const at::Tensor grad_x = at::empty_like(x), grad_bias = at::empty_like(bias);
     const at::Tensor slices = slices_like(x, 1);
-    BiasGeluBackward g;
-    g.rows = num_rows(x);
-    g.channels = static_cast<int>(x.size(-1));
-    g.type = layer_type(x.scalar_type());
+    BiasGeluBackward g{rows_of(x, x.scalar_type())};
     g.x = x.const_data_ptr();
     g.bias = floats(bias);
     g.grad_y = grad_y.const_data_ptr();

@@ -25,7 +25,6 @@ using Layout = Tile<wg::kWidth>;
 using Mine = Groups<wg::kWidth, wg::kThreads>;
 constexpr int kKeyGroups = kKeys / Mine::kRows, kQueryGroups = kQueries / Mine::kRows;
 constexpr int kStages = 3;  // tiles of queries: multiplied with, published, and on their way
-constexpr int kCopyingRegisters = 40, kMultiplyingRegisters = 232;
 static_assert(kQueries == wg::kWidth, "gradients of dot products have the layout of rows");
 
 // A place in the ring of tiles.
@@ -502,10 +501,10 @@ __global__ __launch_bounds__(wg::kBlockThreads,
   const Memory memory{shared_address(shared)};
   memory.start();
   if (threadIdx.x < wg::kThreads) {
-    wg::give_up_registers<kCopyingRegisters>();
+    wg::give_up_registers<wg::kCopyingRegisters>();
     Copying<T>{a, b, memory}.run();
   } else {
-    wg::claim_registers<kMultiplyingRegisters>();
+    wg::claim_registers<wg::kMultiplyingRegisters>();
     Multiplying<T>{a, b, memory}.run();
   }
 }

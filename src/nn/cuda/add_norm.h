@@ -12,16 +12,13 @@ namespace topomask {
 
 constexpr std::int64_t kMostNormChannels = 1024;  // a multiple of 4
 
-struct AddNormForward {
-  std::int64_t rows = 0;
-  int channels = 0;
+struct AddNormForward : LayerRows {  // of the type of branch and normed
   float epsilon = 0;
-  LayerType type = LayerType::float32;  // of branch and normed
-  const float* x = nullptr;             // [rows, channels], as everything but the statistics
-  const void* branch = nullptr;         // null: sum = x, not written
-  const float* bias = nullptr;          // [channels], may be null
-  const float* weight = nullptr;        // [channels]
-  const float* shift = nullptr;         // [channels]
+  const float* x = nullptr;       // [rows, channels], as everything but the statistics
+  const void* branch = nullptr;   // null: sum = x, not written
+  const float* bias = nullptr;    // [channels], may be null
+  const float* weight = nullptr;  // [channels]
+  const float* shift = nullptr;   // [channels]
   float* sum = nullptr;
   void* normed = nullptr;
   float* mean = nullptr;     // [rows]
@@ -29,10 +26,7 @@ struct AddNormForward {
 };
 cudaError_t add_norm_forward(const AddNormForward& f, cudaStream_t stream);
 
-struct AddNormBackward {
-  std::int64_t rows = 0;
-  int channels = 0;
-  LayerType type = LayerType::float32;
+struct AddNormBackward : LayerRows {
   const float* sum = nullptr;
   const float* mean = nullptr;
   const float* inverse = nullptr;

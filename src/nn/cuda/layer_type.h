@@ -1,4 +1,4 @@
-// What activations are stored as; sums and parameters are float32.
+// Rows of activations: what they are stored as (sums and parameters are float32), and how many there are.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,13 @@
 namespace topomask {
 
 enum class LayerType { float32, bfloat16, float16 };
+
+// What every pass works on: [rows, channels], channels a multiple of 4.
+struct LayerRows {
+  std::int64_t rows = 0;
+  int channels = 0;
+  LayerType type = LayerType::float32;
+};
 
 // Sums over rows are cut into so many slices, which are added up afterwards in their order: no result depends
 // on which block of threads comes first.

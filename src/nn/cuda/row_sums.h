@@ -11,10 +11,7 @@ namespace topomask {
 // result[w, c] = sum over s of slices[w, s, c]; slices: [count, kRowSlices, channels].
 cudaError_t sum_slices(const float* slices, int count, int channels, float* result, cudaStream_t stream);
 
-struct RowSums {
-  std::int64_t rows = 0;
-  int channels = 0;  // a multiple of 4
-  LayerType type = LayerType::float32;
+struct RowSums : LayerRows {
   const void* x = nullptr;     // [rows, channels]
   float* sum = nullptr;        // [channels]
   float* workspace = nullptr;  // [kRowSlices, channels]
@@ -22,20 +19,14 @@ struct RowSums {
 cudaError_t row_sums(const RowSums& sums, cudaStream_t stream);
 
 // y = gelu(x + bias), the one with the error function.
-struct BiasGelu {
-  std::int64_t rows = 0;
-  int channels = 0;
-  LayerType type = LayerType::float32;
+struct BiasGelu : LayerRows {
   const void* x = nullptr;
   const float* bias = nullptr;
   void* y = nullptr;
 };
 cudaError_t bias_gelu_forward(const BiasGelu& g, cudaStream_t stream);
 
-struct BiasGeluBackward {
-  std::int64_t rows = 0;
-  int channels = 0;
-  LayerType type = LayerType::float32;
+struct BiasGeluBackward : LayerRows {
   const void* x = nullptr;
   const float* bias = nullptr;
   const void* grad_y = nullptr;
