@@ -2,8 +2,11 @@
 
 import importlib.util
 import sys
+from pathlib import Path
 
-missing = [name for name in ("pytest", "numpy", "scipy") if importlib.util.find_spec(name) is None]
+sources = [Path(argument).read_text() for argument in sys.argv[1:] if argument.endswith(".py")]
+needed = ["pytest", "numpy"] + ["scipy"] * any("import scipy" in source for source in sources)
+missing = [name for name in needed if importlib.util.find_spec(name) is None]
 if missing:
     print(f"skipped: this Python has no {', '.join(missing)}")
     sys.exit(77)
