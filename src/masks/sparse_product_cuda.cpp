@@ -193,8 +193,8 @@ const PairList& pairs_of_key(const ProductPatterns& patterns, cudaStream_t strea
 }
 
 // [entries, heads], or [heads, entries].
-at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor& b,
-                     const std::int64_t* mirror, std::int64_t heads, bool heads_first, cudaStream_t stream) {
+at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor& b, std::int64_t heads,
+                     bool heads_first, cudaStream_t stream) {
   const std::int64_t entries = list.ptr.size(0) - 1;
   at::Tensor out =
       heads_first ? at::empty({heads, entries}, a.options()) : at::empty({entries, heads}, a.options());
@@ -207,10 +207,21 @@ at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor
     g.second = list.second.const_data_ptr<std::int32_t>();
     g.a = a.const_data_ptr<scalar_t>();
     g.b = b.const_data_ptr<scalar_t>();
-    g.mirror = mirror;
     g.out = out.data_ptr<scalar_t>();
     g.heads_first = heads_first;
     check_cuda(cuda::pair_sums(g, stream), "sparse product");
+  });
+  return out;
+}
+
+// Values by heads_last() and their transpose, added.
+at::Tensor with_mirror_image(const at::Tensor& values, const std::int64_t* mirror, std::int64_t heads,
+                             cudaStream_t stream) {
+  at::Tensor out = at::empty_like(values);
+  AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sparse_product_backward", [&] {
+    check_cuda(cuda::add_mirror_image(values.const_data_ptr<scalar_t>(), mirror, values.numel() / heads,
+                                      heads, out.data_ptr<scalar_t>(), stream),
+               "sparse product");
   });
   return out;
 }
@@ -270,7 +281,7 @@ at::Tensor product_values_cuda(const ProductPatterns& patterns, const at::Tensor
   const at::Tensor key_last = key.is_same(query) ? query_last : heads_last(key);
   const ProductOnDevice& known = *patterns.on_device;
   if (known.lists_pairs()) {
-    return sum_pairs(pairs_of_product(patterns, launch.stream), query_last, key_last, nullptr, heads, true,
+    return sum_pairs(pairs_of_product(patterns, launch.stream), query_last, key_last, heads, true,
                      launch.stream);
   }
   at::Tensor values = at::empty({heads, nnz}, query.options());
@@ -295,19 +306,20 @@ std::pair<at::Tensor, at::Tensor> product_backward_cuda(const ProductPatterns& p
                                                         const at::Tensor& grad, bool shared) {
   const CudaLaunch launch(query);
   const std::int64_t heads = query.size(0);
-  const at::Tensor query_last = heads_last(query), grad_last = heads_last(grad);
-  const at::Tensor key_last = shared ? query_last : heads_last(key);
-  const ProductOnDevice& known = *patterns.on_device;
   const SparseRows product = rows_of(*patterns.product), transposed = transposed_rows_of(*patterns.product);
+  const at::Tensor query_last = heads_last(query);
+  const at::Tensor key_last = shared ? query_last : heads_last(key);
   // Shared values have a symmetric product, whose columns list the entries in the order of their mirror
   // images.
-  const std::int64_t* mirror = shared ? transposed.entry : nullptr;
+  const at::Tensor grad_last =
+      shared ? with_mirror_image(heads_last(grad), transposed.entry, heads, launch.stream) : heads_last(grad);
+  const ProductOnDevice& known = *patterns.on_device;
   if (known.lists_pairs()) {
-    const at::Tensor of_query = sum_pairs(pairs_of_query(patterns, launch.stream), grad_last, key_last,
-                                          mirror, heads, false, launch.stream);
+    const at::Tensor of_query =
+        sum_pairs(pairs_of_query(patterns, launch.stream), grad_last, key_last, heads, false, launch.stream);
     if (shared) return {of_query.t(), at::Tensor()};
-    const at::Tensor of_key = sum_pairs(pairs_of_key(patterns, launch.stream), grad_last, query_last, nullptr,
-                                        heads, false, launch.stream);
+    const at::Tensor of_key =
+        sum_pairs(pairs_of_key(patterns, launch.stream), grad_last, query_last, heads, false, launch.stream);
     return {of_query.t(), of_key.t()};
   }
   const auto gradient = [&](const SparsePattern& rows, const SparsePattern& others, const SparseRows& between,
@@ -321,7 +333,6 @@ std::pair<at::Tensor, at::Tensor> product_backward_cuda(const ProductPatterns& p
       a.longest_row = longest;
       a.heads = heads;
       a.grad = grad_last.const_data_ptr<scalar_t>();
-      a.mirror = mirror;
       a.key_value = other_values.const_data_ptr<scalar_t>();
       a.grad_query = out.data_ptr<scalar_t>();
       check_cuda(cuda::product_backward(a, launch.stream), "sparse product");

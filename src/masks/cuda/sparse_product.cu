@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cuda/grid.h"
 #include "core/cuda/team.cuh"
 
 namespace topomask::cuda {
@@ -209,8 +210,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __device__ T grad_at(const ProductBackwardArguments<T>& a, std::int64_t position, std::int64_t head) {
   const std::int64_t entry = a.product.entry != nullptr ? a.product.entry[position] : position;
-  const T grad = a.grad[entry * a.heads + head];
-  return a.mirror != nullptr ? grad + a.grad[a.mirror[entry] * a.heads + head] : grad;
+  return a.grad[entry * a.heads + head];
 }
 
 // The gradient of one entry p of the query, by one warp; `row_grad(j)` is that of (i, j) for the lane's head.
@@ -274,6 +274,13 @@ __global__ void __launch_bounds__(kThreads)
       });
     }
   }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_mirrored(const T* values, const std::int64_t* mirror,
+                                                         std::int64_t numbers, std::int64_t heads, T* out) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < numbers) out[at] = values[at] + values[mirror[at / heads] * heads + at % heads];
 }
 
 template <class Kernel>
@@ -348,9 +355,22 @@ cudaError_t product_backward(const ProductBackwardArguments<T>& a, cudaStream_t 
   return launch_backward<T, 8>(a, stream);
 }
 
+template <class T>
+cudaError_t add_mirror_image(const T* values, const std::int64_t* mirror, std::int64_t nnz,
+                             std::int64_t heads, T* out, cudaStream_t stream) {
+  const std::int64_t numbers = nnz * heads;
+  if (numbers == 0) return cudaSuccess;
+  add_mirrored<<<blocks_for(numbers, kThreads), kThreads, 0, stream>>>(values, mirror, numbers, heads, out);
+  return cudaGetLastError();
+}
+
 template cudaError_t product_values(const ProductValuesArguments<float>&, cudaStream_t);
 template cudaError_t product_values(const ProductValuesArguments<double>&, cudaStream_t);
 template cudaError_t product_backward(const ProductBackwardArguments<float>&, cudaStream_t);
 template cudaError_t product_backward(const ProductBackwardArguments<double>&, cudaStream_t);
+template cudaError_t add_mirror_image(const float*, const std::int64_t*, std::int64_t, std::int64_t, float*,
+                                      cudaStream_t);
+template cudaError_t add_mirror_image(const double*, const std::int64_t*, std::int64_t, std::int64_t, double*,
+                                      cudaStream_t);
 
 }  // namespace topomask::cuda

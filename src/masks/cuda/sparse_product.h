@@ -48,18 +48,23 @@ cudaError_t product_values(const ProductValuesArguments<T>& arguments, cudaStrea
 
 // grad_query[i, q, h] = sum_j grad[i, j, h] key_value[j, q, h]. With query and key exchanged and the product
 // transposed, this is the gradient of the key values as well. Where both are the same values on a symmetric
-// pattern, `mirror` gives both at once: grad[i, j] + grad[j, i] takes the place of grad[i, j].
+// pattern, grad[i, j] + grad[j, i] in the place of grad[i, j] gives both at once.
 template <class T>
 struct ProductBackwardArguments {
   SparseRows query, key_columns, product;
   std::int64_t longest_row = 0;
   std::int64_t heads = 0;
-  const T* grad = nullptr;               // [nnz(M), heads]
-  const std::int64_t* mirror = nullptr;  // [nnz(M)] position of (j, i), or null
-  const T* key_value = nullptr;          // [nnz(Psi), heads]
-  T* grad_query = nullptr;               // [nnz(Phi), heads] out
+  const T* grad = nullptr;       // [nnz(M), heads]
+  const T* key_value = nullptr;  // [nnz(Psi), heads]
+  T* grad_query = nullptr;       // [nnz(Phi), heads] out
 };
 template <class T>
 cudaError_t product_backward(const ProductBackwardArguments<T>& arguments, cudaStream_t stream);
+
+// out[p, h] = values[p, h] + values[mirror[p], h], all [nnz, heads]: a symmetric pattern's values and their
+// transpose, if mirror[p] is where (j, i) stands for the (i, j) of p.
+template <class T>
+cudaError_t add_mirror_image(const T* values, const std::int64_t* mirror, std::int64_t nnz,
+                             std::int64_t heads, T* out, cudaStream_t stream);
 
 }  // namespace topomask::cuda

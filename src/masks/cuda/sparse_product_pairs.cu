@@ -52,9 +52,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
     for (std::int64_t i = g.ptr[entry]; i < end; ++i) {
       const std::int64_t first = g.first[i], second = g.second[i];
-      T left = a[first * g.heads];
-      if (g.mirror != nullptr) left += a[g.mirror[first] * g.heads];
-      sum += left * b[second * g.heads];
+      sum += a[first * g.heads] * b[second * g.heads];
     }
     if (!g.heads_first) g.out[entry * g.heads + head] = sum;
   }

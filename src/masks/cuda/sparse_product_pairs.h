@@ -29,8 +29,7 @@ struct ListPairsArguments {
 };
 cudaError_t list_pairs(const ListPairsArguments& arguments, cudaStream_t stream);
 
-// out[x, h] = sum over the pairs of x of a[first, h] b[second, h], in their order. With `mirror`, a[first] is
-// replaced by a[first] + a[mirror[first]].
+// out[x, h] = sum over the pairs of x of a[first, h] b[second, h], in their order.
 template <class T>
 struct PairSumsArguments {
   std::int64_t entries = 0, heads = 0;
@@ -39,7 +38,6 @@ struct PairSumsArguments {
   const std::int32_t* second = nullptr;  // [pairs]
   const T* a = nullptr;                  // [., heads]
   const T* b = nullptr;                  // [., heads]
-  const std::int64_t* mirror = nullptr;
   T* out = nullptr;
   bool heads_first = false;  // out is [heads, entries], else [entries, heads]
 };

@@ -46,7 +46,7 @@ __global__ void modulate_entries(DepositView deposits, const Scalar* f, std::int
 
 constexpr int kBackwardThreads = 128;
 constexpr int kTermsAtOnce = 32;
-constexpr std::int64_t kMaxRuns = 512, kMinEntriesPerRun = 1024;
+constexpr std::int64_t kMaxRuns = 512, kMinEntriesPerRun = 256;
 
 std::int64_t entries_per_run(std::int64_t nnz) {
   return std::max(kMinEntriesPerRun, (nnz + kMaxRuns - 1) / kMaxRuns);
