@@ -19,8 +19,8 @@ struct Tune {
   static constexpr int kMinBlocks = kBlocks, kHeads = kHeadsPerWarp, kWork = kRowsTimesHeads;
 };
 using ForwardTune = Tune<2, 4, 256>;
-using BackwardTune = Tune<2, 2, 256>;
-using ColumnTune = Tune<2, 4, 128>;
+using BackwardTune = Tune<2, 4, 256>;
+using ColumnTune = Tune<2, 4, 256>;
 
 // How a launch spreads items and heads over blocks.
 struct Spread {
@@ -128,6 +128,15 @@ __device__ inline uint4 load_once(const void* address) {
 }
 __device__ inline void store_once(void* address, uint4 vector) {
   __stcs(static_cast<uint4*>(address), vector);
+}
+
+// Eight bytes somewhere: a line of the first-level cache for each would take the place of gathered rows.
+__device__ inline float2 load_elsewhere(const float2* address) {
+  float2 both;
+  asm("ld.global.nc.L1::no_allocate.v2.f32 {%0, %1}, [%2];"
+      : "=f"(both.x), "=f"(both.y)
+      : "l"(__cvta_generic_to_global(address)));
+  return both;
 }
 
 template <int N>
@@ -422,23 +431,29 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
   const float epsilon = static_cast<float>(shape.epsilon);
 
-  Item item;
-  std::int32_t row;
-  float2 weight;
-  const auto fetch = [&](int next) {
-    weight = {0, 0};
-    if (next >= item.count) return;
-    row = pass.columns.col[item.first + next];
-    weight = weights[pass.columns.entry[item.first + next]];
+  // Where a weight stands is known only from another load: each is asked for one step earlier than what
+  // needs it, across rows as well.
+  const auto item_of = [&](int which) { return which < spread.items_per_block ? items.item[which] : Item(); };
+  const auto entry_of = [&](const Item& of, int next) {
+    return next < of.count ? pass.columns.entry[of.first + next] : 0;
   };
+  Item item;  // the next row, and what its first batch needs
+  std::int32_t first_row;
+  float2 first_weight;
+  std::int64_t first_entry = entry_of(item_of(group.which), group.own);
   const auto start = [&](int which) {
-    item = which < spread.items_per_block ? items.item[which] : Item();
-    row = first_column(pass.columns, item, group.own);
-    fetch(group.own);
+    item = item_of(which);
+    first_row = first_column(pass.columns, item, group.own);
+    first_weight = group.own < item.count ? load_elsewhere(weights + first_entry) : float2{0, 0};
+    first_entry = entry_of(item_of(which + group.step), group.own);
   };
   start(group.which);
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
+    std::int32_t row = first_row;
+    float2 weight = first_weight;
+    std::int64_t entry = entry_of(now, group.own + kBatch);
+    start(which + group.step);
     float key_sum[kWidth] = {}, value_sum[kWidth] = {}, weight_sum = 0;
     int next = group.own;
     for_batches<G>(now.count, [&](auto size) {
@@ -454,7 +469,12 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
         g_raw[u] = grad_rows[i];
       }
       next += kBatch;
-      fetch(next);
+      weight = {0, 0};
+      if (next < now.count) {
+        row = pass.columns.col[now.first + next];
+        weight = load_elsewhere(weights + entry);
+      }
+      entry = entry_of(now, next + kBatch);
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
         float q[kWidth], g[kWidth];
@@ -466,7 +486,6 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
     });
     clear_if_empty(now, key_sum);
     clear_if_empty(now, value_sum);
-    start(which + group.step);
     if constexpr (kMode == Mode::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
 #pragma unroll
