@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Adds the blocks of 128 bits of a vector, in registers.
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
 template <class D, class V>
-HWY_INLINE auto sum_of_blocks(D d, V v) {
+HWY_INLINE auto sum_of_blocks(D, V v) {
   if constexpr (D::kPrivateN * sizeof(hn::TFromD<D>) <= 16) {
     return v;
   } else {
