@@ -130,15 +130,6 @@ __device__ inline void store_once(void* address, uint4 vector) {
   __stcs(static_cast<uint4*>(address), vector);
 }
 
-// Eight bytes somewhere: a line of the first-level cache for each would take the place of gathered rows.
-__device__ inline float2 load_elsewhere(const float2* address) {
-  float2 both;
-  asm("ld.global.nc.L1::no_allocate.v2.f32 {%0, %1}, [%2];"
-      : "=f"(both.x), "=f"(both.y)
-      : "l"(__cvta_generic_to_global(address)));
-  return both;
-}
-
 template <int N>
 __device__ inline float dot(const float (&a)[N], const float (&b)[N]) {
   float sum = 0;
@@ -444,7 +435,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const auto start = [&](int which) {
     item = item_of(which);
     first_row = first_column(pass.columns, item, group.own);
-    first_weight = group.own < item.count ? load_elsewhere(weights + first_entry) : float2{0, 0};
+    first_weight = group.own < item.count ? weights[first_entry] : float2{0, 0};
     first_entry = entry_of(item_of(which + group.step), group.own);
   };
   start(group.which);
@@ -472,7 +463,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       weight = {0, 0};
       if (next < now.count) {
         row = pass.columns.col[now.first + next];
-        weight = load_elsewhere(weights + entry);
+        weight = weights[entry];
       }
       entry = entry_of(now, next + kBatch);
 #pragma unroll
