@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/cuda
 : "${SANITIZER_SECONDS:=60}"  # for each program under each tool; how far each came is printed
 out=$build/gpu
+cores=$(nproc)
 mkdir -p "$out"
 if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$out/gpu.txt" 2>&1; then
   echo "cuda-test: error: no GPU was found on this machine; the kernels were built, but nothing was run" >&2
@@ -15,14 +16,16 @@ if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$out/gpu.txt" 2>&1; t
 fi
 cat "$out/gpu.txt"
 
+# Threads of programs that run side by side must not fight over the cores: waiting, they spin.
 echo "== tests"
-ctest --preset cuda --tests-regex '^(cuda_|python_cuda$)' --parallel 4 2>&1 | tee "$out/tests.log"
+OMP_NUM_THREADS=$(((cores + 3) / 4)) ctest --preset cuda --tests-regex '^(cuda_|python_cuda$)' --parallel 4 2>&1 |
+  tee "$out/tests.log"
 
 # check TOOL TEST: one program under one tool; says what was found and how far it came.
 check() {
   local tool=$1 program=cuda_${2}_test log=$out/$1-$2.log status=0 cases
-  timeout "$SANITIZER_SECONDS" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 3 \
-    "$build/$program" >"$log" 2>&1 || status=$?
+  OMP_NUM_THREADS=1 timeout "$SANITIZER_SECONDS" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    --print-limit 3 "$build/$program" >"$log" 2>&1 || status=$?
   cases=$(grep -c '^\[       OK' "$log" || true)
   # A program that ran out of time has no exit status of its own: what it printed by then counts.
   if ((status != 0 && status != 124)) || grep -qE '^=+ (Invalid|Error|Warning|.*hazard)' "$log"; then
