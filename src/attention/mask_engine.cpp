@@ -21,6 +21,9 @@ struct State : torch::CustomClassHolder {
   double scale = 1, guard = 0, epsilon = 0;
 };
 
+// q, k, v and a result of this size each leave nothing in the caches of most processors.
+constexpr std::int64_t kPastCachesBytes = std::int64_t{4} << 20;
+
 // One (batch entry, head) of the tensors involved.
 template <class T>
 RowAttention<T> head_of(const State& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -40,6 +43,7 @@ RowAttention<T> head_of(const State& state, const at::Tensor& q, const at::Tenso
   head.softmax = state.softmax;
   head.scale = static_cast<T>(state.scale);
   head.guard = static_cast<T>(state.guard);
+  head.past_caches = static_cast<std::int64_t>(v.nbytes()) >= kPastCachesBytes;
   return head;
 }
 

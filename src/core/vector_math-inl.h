@@ -214,13 +214,15 @@ constexpr int kMaxRegisterVectors = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 // turns into weights, and the weighted sum of rows_b. Nothing but the weights passes through memory, and the
 // fetches of rows_b overlap the dots.
 //   combine(p, count, dots, weights): for the nonzeros p .. p + count - 1, count <= 4; both arrays have four
-//   elements out = sum_p weight_p load_b(rows_b[index[p]])
-// Rows of `a` and rows_a have kA vectors, those of rows_b and `out` kB.
-template <int kA, int kB, class T, class LoadA, class LoadB, class Combine, class Finish>
+//   elements
+//   sum = sum_p weight_p load_b(rows_b[index[p]])
+//   store(i, vector i of the sum), after the last combine
+// Rows of `a` and rows_a have kA vectors, those of rows_b kB.
+template <int kA, int kB, class T, class LoadA, class LoadB, class Combine, class Store>
 HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT rows_a, const LoadA& load_a,
                               const T* HWY_RESTRICT rows_b, const LoadB& load_b,
                               const std::int32_t* HWY_RESTRICT index, std::int64_t count,
-                              const Combine& combine, const Finish& finish, T* HWY_RESTRICT out) {
+                              const Combine& combine, const Store& store) {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   const D d;
@@ -256,16 +258,16 @@ HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT row
     if (rest > 1) add(r1, weights[1]);
     if (rest > 2) add(r2, weights[2]);
   }
-  const V factor = hn::Set(d, finish());
-  for (int i = 0; i < kB; ++i) hn::StoreU(hn::Mul(sum[i], factor), d, out + i * kLanes);
+  for (int i = 0; i < kB; ++i) store(i, sum[i]);
 }
 
-// out_a = sum_p weight_of(p).first load_a(rows_a[index[p]]), and the same of rows_b with the second weight.
-template <int kA, int kB, class T, class WeightsOf, class LoadA, class LoadB>
+// sum_p weight_of(p).first load_a(rows_a[index[p]]), and the same of rows_b with the second weight; both are
+// stored as by dots_then_sum.
+template <int kA, int kB, class T, class WeightsOf, class LoadA, class LoadB, class StoreA, class StoreB>
 HWY_INLINE void two_sums(const WeightsOf& weights_of, const T* HWY_RESTRICT rows_a, const LoadA& load_a,
                          const T* HWY_RESTRICT rows_b, const LoadB& load_b,
-                         const std::int32_t* HWY_RESTRICT index, std::int64_t count, T* HWY_RESTRICT out_a,
-                         T* HWY_RESTRICT out_b) {
+                         const std::int32_t* HWY_RESTRICT index, std::int64_t count, const StoreA& store_a,
+                         const StoreB& store_b) {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   const D d;
@@ -281,8 +283,8 @@ HWY_INLINE void two_sums(const WeightsOf& weights_of, const T* HWY_RESTRICT rows
     for (int i = 0; i < kA; ++i) sum_a[i] = hn::MulAdd(wa, load_a(hn::LoadU(d, a + i * kLanes)), sum_a[i]);
     for (int i = 0; i < kB; ++i) sum_b[i] = hn::MulAdd(wb, load_b(hn::LoadU(d, b + i * kLanes)), sum_b[i]);
   }
-  for (int i = 0; i < kA; ++i) hn::StoreU(sum_a[i], d, out_a + i * kLanes);
-  for (int i = 0; i < kB; ++i) hn::StoreU(sum_b[i], d, out_b + i * kLanes);
+  for (int i = 0; i < kA; ++i) store_a(i, sum_a[i]);
+  for (int i = 0; i < kB; ++i) store_b(i, sum_b[i]);
 }
 #endif
 

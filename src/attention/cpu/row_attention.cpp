@@ -2,6 +2,7 @@
 #define HWY_TARGET_INCLUDE "attention/cpu/row_attention.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -169,17 +170,80 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 // Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
 constexpr std::int64_t kRowsAhead = 4;
 
+// One row of a result, vector by vector.
+template <class T>
+struct RowWriter {
+  T* out;
+  bool past_caches;
+
+  template <class V>
+  HWY_INLINE void operator()(int i, V vector) const {
+    const hn::ScalableTag<T> d;
+    T* at = out + i * static_cast<std::int64_t>(hn::Lanes(d));
+    if (past_caches) {
+      hn::Stream(vector, d, at);
+    } else {
+      hn::StoreU(vector, d, at);
+    }
+  }
+};
+
+// A result of whole vectors, `columns` wide.
+template <class T>
+class Result {
+ public:
+  Result(T* out, std::int64_t columns, bool past_caches)
+      : out_(out), columns_(columns), past_caches_(past_caches && is_aligned(out)) {}
+
+  HWY_INLINE RowWriter<T> row(std::int64_t i) const { return {out_ + i * columns_, past_caches_}; }
+  HWY_INLINE void fetch(std::int64_t i) const {
+    if (!past_caches_) fetch_row_to_write(out_ + i * columns_, columns_);
+  }
+
+ private:
+  static bool is_aligned(const T* out) {
+    return reinterpret_cast<std::uintptr_t>(out) % (hn::MaxLanes(hn::ScalableTag<T>()) * sizeof(T)) == 0;
+  }
+
+  T* out_;
+  std::int64_t columns_;
+  bool past_caches_;
+};
+
+// The gradient of features through phi to x, where it is taken; `shift` is known after the last nonzero.
+template <class T>
+struct FeatureGradientWriter {
+  RowWriter<T> write;
+  const T* x;
+  bool relu;
+  const T& total_weight;
+  T epsilon;
+
+  template <class V>
+  HWY_INLINE void operator()(int i, V sum) const {
+    const hn::ScalableTag<T> d;
+    if (relu) {
+      const V shifted = hn::Add(sum, hn::Set(d, epsilon * total_weight));
+      const V at = hn::LoadU(d, x + i * static_cast<std::int64_t>(hn::Lanes(d)));
+      sum = hn::IfThenElseZero(hn::Ge(at, hn::Zero(d)), shifted);
+    }
+    write(i, sum);
+  }
+};
+
 // The same for rows of a few whole vectors, in one loop over the nonzeros each. Three times as fast as the
 // loops above.
 template <int kVectors, class Load, class T>
 HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                                      T* out, T* inverse_normaliser, T* dot, Scratch<T>& scratch) {
   const hn::CappedTag<T, 4> four;
+  const hn::ScalableTag<T> d;
+  const Result<T> result(out, head.value_columns, head.past_caches);
   scratch.reserve(0, head.features);
   for (std::int64_t row = begin; row < end; ++row) {
     if (row + kRowsAhead < end) {
       fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
-      fetch_row_to_write(out + (row + kRowsAhead) * head.value_columns, head.value_columns);
+      result.fetch(row + kRowsAhead);
     }
     const std::int64_t first = head.mask.row_ptr[row];
     const T* q = head.q + row * head.features;
@@ -208,13 +272,17 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
         normaliser += weights[r];
       }
     };
-    const auto inverse = [&]() HWY_ATTR {
-      normaliser += hn::GetLane(hn::SumOfLanes(four, normalisers));
-      return inverse_normaliser[row] = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
+    T inverse = 0;
+    const auto normalise = [&, write = result.row(row)](int i, auto sum) HWY_ATTR {
+      if (i == 0) {
+        normaliser += hn::GetLane(hn::SumOfLanes(four, normalisers));
+        inverse = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
+        inverse_normaliser[row] = inverse;
+      }
+      write(i, hn::Mul(sum, hn::Set(d, inverse)));
     };
     dots_then_sum<kVectors, kVectors>(q, head.k, Load(), head.v, LoadPlain(), head.mask.col + first,
-                                      head.mask.row_ptr[row + 1] - first, weigh, inverse,
-                                      out + row * head.value_columns);
+                                      head.mask.row_ptr[row + 1] - first, weigh, normalise);
   }
 }
 
@@ -224,11 +292,12 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
                                       const T* row_max, const T* dot, T* grad_q, T* grad_value,
                                       bool accumulate, ColumnWeights<T>* weights) {
   const std::int64_t d_v = head.value_columns;
+  const Result<T> result(grad_q, head.features, head.past_caches);
   for (std::int64_t row = begin; row < end; ++row) {
     if (row + kRowsAhead < end) {
       fetch_row(grad_out + (row + kRowsAhead) * d_v, d_v);
       fetch_row(out + (row + kRowsAhead) * d_v, d_v);
-      fetch_row_to_write(grad_q + (row + kRowsAhead) * head.features, head.features);
+      result.fetch(row + kRowsAhead);
       if (head.relu) fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
     }
     const std::int64_t first = head.mask.row_ptr[row];
@@ -246,11 +315,10 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
         total += key_weights[r];
       }
     };
-    T* grad = grad_q + row * head.features;
-    dots_then_sum<kVectors, kVectors>(
-        g, head.v, LoadPlain(), head.k, Load(), head.mask.col + first, head.mask.row_ptr[row + 1] - first,
-        weigh, [] { return T{1}; }, grad);
-    if (head.relu) relu_gradient(head.q + row * head.features, head.epsilon * total, head.features, grad);
+    const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.relu, total,
+                                         head.epsilon};
+    dots_then_sum<kVectors, kVectors>(g, head.v, LoadPlain(), head.k, Load(), head.mask.col + first,
+                                      head.mask.row_ptr[row + 1] - first, weigh, write);
   }
 }
 
@@ -260,10 +328,12 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
                                      const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
   constexpr std::int64_t kAhead = 32;
   const std::int64_t nnz = columns.nnz();
+  const Result<T> keys(grad_k, head.features, head.past_caches),
+      values(grad_v, head.value_columns, head.past_caches);
   for (std::int64_t column = begin; column < end; ++column) {
     if (column + kRowsAhead < end) {
-      fetch_row_to_write(grad_k + (column + kRowsAhead) * head.features, head.features);
-      fetch_row_to_write(grad_v + (column + kRowsAhead) * head.value_columns, head.value_columns);
+      keys.fetch(column + kRowsAhead);
+      values.fetch(column + kRowsAhead);
       if (head.relu) fetch_row(head.k + (column + kRowsAhead) * head.features, head.features);
     }
     const std::int64_t first = columns.row_ptr[column];
@@ -275,11 +345,10 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
       total += both.key;
       return both;
     };
-    T* grad = grad_k + column * head.features;
+    const FeatureGradientWriter<T> write{keys.row(column), head.k + column * head.features, head.relu, total,
+                                         head.epsilon};
     two_sums<kVectors, kVectors>(weights_of, head.q, Load(), grad_out, LoadPlain(), columns.col + first,
-                                 columns.row_ptr[column + 1] - first, grad,
-                                 grad_v + column * head.value_columns);
-    if (head.relu) relu_gradient(head.k + column * head.features, head.epsilon * total, head.features, grad);
+                                 columns.row_ptr[column + 1] - first, write, values.row(column));
   }
 }
 #endif
@@ -443,6 +512,7 @@ void for_row_runs(const SparseRows& matrix, const Run& run) {
     for (std::int64_t i = next++; i < runs; i = next++) {
       run(balanced_row(matrix, i, runs), balanced_row(matrix, i + 1, runs));
     }
+    hwy::FlushStream();  // what was written past the caches is there for other threads from here on
   });
 }
 

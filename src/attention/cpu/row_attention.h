@@ -23,6 +23,8 @@ struct RowAttention {
   bool softmax = false;
   T scale = 1;
   T guard = 0;  // rows with |D_i| <= guard give 0 and pass no gradient
+  // Results are too large to stay in the caches: they are written past them, without being fetched before.
+  bool past_caches = false;
 };
 
 // out: [N, value_columns]; inverse_normaliser: [N], 1/D_i or 0 for a guarded row; row_max: [N], softmax only;
