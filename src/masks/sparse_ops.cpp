@@ -126,7 +126,7 @@ void multiply_factors(const ProductPatterns& patterns, const T* query, const T* 
                    product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
     if (patterns.expansions != nullptr && !patterns.expansions->empty()) {
-      expanded_product_values(*patterns.expansions, rows, query, columns, key, product, values);
+      expanded_product_values(*patterns.expansions, rows, query, key, product, values);
       return;
     }
   }
@@ -144,8 +144,8 @@ bool left_gradient(const ProductPatterns& patterns, const T* key, bool square, c
       // The transpose of a symmetric pattern lists a row's entries in the row's own order, so
       // transposed_entry says where the mirror image of an entry stands.
       const auto* mirror = patterns.product->transposed_entry.const_data_ptr<std::int64_t>();
-      expanded_product_backward(*patterns.expansions, rows, columns, key, product, square ? mirror : nullptr,
-                                grad, grad_query);
+      expanded_product_backward(*patterns.expansions, rows, key, product, square ? mirror : nullptr, grad,
+                                grad_query);
       return square;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <memory>
 
 #include "core/flops.h"
@@ -33,17 +34,24 @@ std::int64_t chunks_of(const SparseRows& product, std::int64_t row) {
 Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns,
                            const SparseRows& product) {
   if ((hwy::SupportedTargets() & HWY_AVX3) == 0) return {};
+  if (std::max(query.nnz(), key_columns.nnz()) > std::numeric_limits<std::int32_t>::max()) return {};
+  Expansions result;
   std::vector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1, 0);
-  std::int64_t pairs = 0;
+  result.column.resize(static_cast<std::size_t>(query.nnz()));
   for (std::int64_t row = 0; row < query.num_rows; ++row) {
     const std::int64_t entries = query.row_ptr[row + 1] - query.row_ptr[row];
     first[row + 1] = first[row] + entries * chunks_of(product, row);
     for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p) {
-      pairs += key_columns.row_ptr[query.col[p] + 1] - key_columns.row_ptr[query.col[p]];
+      const std::int64_t begin = key_columns.row_ptr[query.col[p]];
+      result.column[p] = static_cast<std::int32_t>(begin);
+      result.pairs += key_columns.row_ptr[query.col[p] + 1] - begin;
     }
   }
-  if (first.back() > pairs) return {};
-  Expansions result;
+  if (first.back() > result.pairs) return {};
+  result.key_entry.resize(static_cast<std::size_t>(key_columns.nnz()));
+  for (std::int64_t t = 0; t < key_columns.nnz(); ++t) {
+    result.key_entry[t] = static_cast<std::int32_t>(key_columns.entry[t]);
+  }
   result.mask.assign(static_cast<std::size_t>(first.back()), 0);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> place(static_cast<std::size_t>(product.num_rows));
@@ -69,12 +77,12 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
 namespace {
 
 // The values of the keys column by column, and a vector's width of zeros behind them.
-std::unique_ptr<float[]> values_by_column(const SparseRows& columns, const float* value) {
-  const std::int64_t nnz = columns.nnz();
+std::unique_ptr<float[]> values_by_column(const Expansions& expansions, const float* value) {
+  const auto nnz = static_cast<std::int64_t>(expansions.key_entry.size());
   auto out = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(nnz + kLanes));
   std::fill_n(out.get() + nnz, kLanes, 0.0f);
   parallel_for(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) out[t] = value[columns.entry[t]];
+    for (std::int64_t t = begin; t < end; ++t) out[t] = value[expansions.key_entry[t]];
   });
   return out;
 }
@@ -88,24 +96,26 @@ TOPOMASK_AVX512 inline __m512 expand(std::uint16_t mask, const float* values) {
 // Up to this many chunks of a row of M are summed in registers.
 constexpr int kMaxChunks = 6;
 
-// kChunks chunks of one row of M. next[p]: where the column of the row's p-th entry goes on.
+// kChunks chunks of one row of M. column[p]: where the column of the row's p-th entry begins, or goes on,
+// among the values; next[p] gets where it goes on after these chunks, unless null.
 template <int kChunks>
 TOPOMASK_AVX512 void add_columns(std::int64_t entries, const float* weight, const std::uint16_t* mask,
-                                 std::int64_t mask_stride, const float** next, std::int64_t length,
+                                 std::int64_t mask_stride, const float* column_value,
+                                 const std::int32_t* column, std::int32_t* next, std::int64_t length,
                                  float* out) {
   __m512 sum[kChunks];
 #pragma GCC unroll 8
   for (int c = 0; c < kChunks; ++c) sum[c] = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < entries; ++p, mask += mask_stride) {
     const __m512 w = _mm512_set1_ps(weight[p]);
-    const float* values = next[p];
+    const float* values = column_value + column[p];
 #pragma GCC unroll 8
     for (int c = 0; c < kChunks; ++c) {
       // Not fused: the values are to be those of product_values, and of a GPU, to the last bit.
       sum[c] = _mm512_add_ps(sum[c], _mm512_mul_ps(w, expand(mask[c], values)));
       values += std::popcount(mask[c]);
     }
-    next[p] = values;
+    if (next != nullptr) next[p] = static_cast<std::int32_t>(values - column_value);
   }
 #pragma GCC unroll 8
   for (int c = 0; c < kChunks - 1; ++c) _mm512_storeu_ps(out + c * kLanes, sum[c]);
@@ -114,38 +124,36 @@ TOPOMASK_AVX512 void add_columns(std::int64_t entries, const float* weight, cons
                         sum[kChunks - 1]);
 }
 
-using AddColumns = void (*)(std::int64_t, const float*, const std::uint16_t*, std::int64_t, const float**,
-                            std::int64_t, float*);
+using AddColumns = void (*)(std::int64_t, const float*, const std::uint16_t*, std::int64_t, const float*,
+                            const std::int32_t*, std::int32_t*, std::int64_t, float*);
 constexpr AddColumns kAddColumns[kMaxChunks] = {add_columns<1>, add_columns<2>, add_columns<3>,
                                                 add_columns<4>, add_columns<5>, add_columns<6>};
 
 }  // namespace
 
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
-                             const SparseRows& key_columns, const float* key_value, const SparseRows& product,
-                             float* value) {
-  const std::unique_ptr<float[]> column_value = values_by_column(key_columns, key_value);
+                             const float* key_value, const SparseRows& product, float* value) {
+  const std::unique_ptr<float[]> column_value = values_by_column(expansions, key_value);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<const float*> next;
-    std::int64_t done = 0;
+    std::vector<std::int32_t> next;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t first = query.row_ptr[row], entries = query.row_ptr[row + 1] - first;
-      if (static_cast<std::int64_t>(next.size()) < entries) next.resize(static_cast<std::size_t>(entries));
-      for (std::int64_t p = 0; p < entries; ++p) {
-        const std::int64_t column = query.col[first + p];
-        next[p] = column_value.get() + key_columns.row_ptr[column];
-        done += key_columns.row_ptr[column + 1] - key_columns.row_ptr[column];
-      }
       const std::int64_t chunks = chunks_of(product, row);
+      const std::int32_t* column = expansions.column.data() + first;
+      if (chunks > kMaxChunks) {
+        next.assign(column, column + entries);
+        column = next.data();
+      }
       for (std::int64_t chunk = 0; chunk < chunks; chunk += kMaxChunks) {
         const std::int64_t place = product.row_ptr[row] + chunk * kLanes;
         kAddColumns[std::min<std::int64_t>(kMaxChunks, chunks - chunk) - 1](
             entries, query_value + first, expansions.mask.data() + expansions.first[row] + chunk, chunks,
-            next.data(), product.row_ptr[row + 1] - place, value + place);
+            column_value.get(), column, chunks > kMaxChunks ? next.data() : nullptr,
+            product.row_ptr[row + 1] - place, value + place);
       }
     }
-    count_multiply_adds(done);
   });
+  count_multiply_adds(expansions.pairs);
 }
 
 namespace {
@@ -162,14 +170,12 @@ TOPOMASK_AVX512 float dot_column(std::int64_t chunks, const std::uint16_t* mask,
 
 }  // namespace
 
-void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
-                               const SparseRows& key_columns, const float* key_value,
+void expanded_product_backward(const Expansions& expansions, const SparseRows& query, const float* key_value,
                                const SparseRows& product, const std::int64_t* mirror, const float* grad,
                                float* grad_query) {
-  const std::unique_ptr<float[]> column_value = values_by_column(key_columns, key_value);
+  const std::unique_ptr<float[]> column_value = values_by_column(expansions, key_value);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row_grad;
-    std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t chunks = chunks_of(product, row), first = product.row_ptr[row];
       const std::int64_t length = product.row_ptr[row + 1] - first;
@@ -179,13 +185,11 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
       }
       const std::uint16_t* mask = expansions.mask.data() + expansions.first[row];
       for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p, mask += chunks) {
-        const std::int64_t column = key_columns.row_ptr[query.col[p]];
-        grad_query[p] = dot_column(chunks, mask, column_value.get() + column, row_grad.data());
-        done += key_columns.row_ptr[query.col[p] + 1] - column;
+        grad_query[p] = dot_column(chunks, mask, column_value.get() + expansions.column[p], row_grad.data());
       }
     }
-    count_multiply_adds(done);
   });
+  count_multiply_adds(expansions.pairs);
 }
 
 #else
@@ -193,10 +197,10 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
 Expansions make_expansions(const SparseRows&, const SparseRows&, const SparseRows&) {
   return {};
 }
-void expanded_product_values(const Expansions&, const SparseRows&, const float*, const SparseRows&,
-                             const float*, const SparseRows&, float*) {}
-void expanded_product_backward(const Expansions&, const SparseRows&, const SparseRows&, const float*,
-                               const SparseRows&, const std::int64_t*, const float*, float*) {}
+void expanded_product_values(const Expansions&, const SparseRows&, const float*, const float*,
+                             const SparseRows&, float*) {}
+void expanded_product_backward(const Expansions&, const SparseRows&, const float*, const SparseRows&,
+                               const std::int64_t*, const float*, float*) {}
 
 #endif
 

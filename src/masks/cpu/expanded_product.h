@@ -14,8 +14,11 @@
 namespace topomask {
 
 struct Expansions {
-  std::vector<std::int64_t> first;  // [num_rows+1]: where the masks of a row's entries begin
-  std::vector<std::uint16_t> mask;  // row by row, entry of Phi by entry, chunk of 16 places of M by chunk
+  std::vector<std::int64_t> first;      // [num_rows+1]: where the masks of a row's entries begin
+  std::vector<std::uint16_t> mask;      // row by row, entry of Phi by entry, chunk of 16 places of M by chunk
+  std::vector<std::int32_t> column;     // [nnz(Phi)]: where the column of Psi that an entry meets begins
+  std::vector<std::int32_t> key_entry;  // [nnz(Psi)]: the entries of Psi column by column
+  std::int64_t pairs = 0;               // products that M sums
 
   bool empty() const { return first.empty(); }
 };
@@ -25,13 +28,11 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
 
 // value[p = (i, j)] = sum_q query_value[i, q] key_value[j, q], as product_values.
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
-                             const SparseRows& key_columns, const float* key_value, const SparseRows& product,
-                             float* value);
+                             const float* key_value, const SparseRows& product, float* value);
 
 // grad_query[i, q] = sum_j (grad[i, j] + grad[mirror of (i, j)]) key_value[j, q]; mirror null: no second
 // term. With the mirror it is the whole gradient of M = Phi Phi^T.
-void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
-                               const SparseRows& key_columns, const float* key_value,
+void expanded_product_backward(const Expansions& expansions, const SparseRows& query, const float* key_value,
                                const SparseRows& product, const std::int64_t* mirror, const float* grad,
                                float* grad_query);
 
