@@ -117,6 +117,24 @@ struct RowSlope {
     weights[first + p] = {key, mask * score * inverse};
     return key;
   }
+
+  // The same for four nonzeros from p on, where scores are the products themselves.
+  HWY_INLINE void four(std::int64_t p, const T* slopes, const T* dot, T* grad_value,
+                       ColumnWeights<T>* weights, T* keys) const {
+    const hn::CappedTag<T, 4> d;
+    for (std::size_t r = 0; r < 4; r += hn::Lanes(d)) {
+      const std::int64_t at = first + p + static_cast<std::int64_t>(r);
+      const auto mask = hn::LoadU(d, head.value + at), score = hn::LoadU(d, dot + at);
+      const auto slope = hn::Sub(hn::LoadU(d, slopes + r), hn::Set(d, along_out));
+      const auto grad_score = hn::Mul(slope, hn::Set(d, inverse));
+      auto grad = hn::Mul(grad_score, score);
+      if (accumulate) grad = hn::Add(hn::LoadU(d, grad_value + at), grad);
+      hn::StoreU(grad, d, grad_value + at);
+      const auto key = hn::Mul(grad_score, mask);
+      hn::StoreU(key, d, keys + r);
+      hn::StoreInterleaved2(key, hn::Mul(hn::Mul(mask, score), hn::Set(d, inverse)), d, &weights[at].key);
+    }
+  }
 };
 
 template <class Load, class T>
@@ -310,10 +328,14 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
                                 accumulate};
     T total = 0;
     const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR {
-      for (std::int64_t r = 0; r < count; ++r) {
-        key_weights[r] = row_slope(p + r, slopes[r], dot, grad_value, weights);
-        total += key_weights[r];
+      if (count == 4 && !head.softmax) {
+        row_slope.four(p, slopes, dot, grad_value, weights, key_weights);
+      } else {
+        for (std::int64_t r = 0; r < count; ++r) {
+          key_weights[r] = row_slope(p + r, slopes[r], dot, grad_value, weights);
+        }
       }
+      for (std::int64_t r = 0; r < count; ++r) total += key_weights[r];
     };
     const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.relu, total,
                                          head.epsilon};
