@@ -59,9 +59,11 @@ Json AttentionReport::to_json() const {
       result["peak_bytes"] = row.peak_bytes < 0 ? Json() : Json(row.peak_bytes);
       result["setup_seconds"] = row.setup_seconds;
       if (row.has_modulation) result["difference"] = row.difference;
+      limits.add_to(result, row.work, timing.median);
     }
     json["results"].push_back(std::move(result));
   }
+  json["limits"] = limits.to_json();
   json["plan"] = plan_json(plan);
   json["ratios"] = ratios();
   json["refresh_seconds"] = refresh.empty() ? Json() : Json(summarise_times(refresh).median);
@@ -73,7 +75,8 @@ Json AttentionReport::to_json() const {
 }
 
 void AttentionReport::print() const {
-  Table table({"attention", "pass", "median", "spread", "peak memory", "set-up", "times grf-auto"});
+  Table table({"attention", "pass", "median", "spread", "peak memory", "set-up", "times grf-auto",
+               "of bytes/s", "of FLOP/s"});
   std::string left_out;
   for (const BenchRow& row : rows) {
     if (!row.reason.empty()) {
@@ -84,14 +87,15 @@ void AttentionReport::print() const {
     table.add_row({row.name, row.pass(), format_seconds(timing.median), format_seconds(timing.spread),
                    row.peak_bytes < 0 ? "?" : format_bytes(static_cast<double>(row.peak_bytes)),
                    format_seconds(row.setup_seconds),
-                   fmt::format("{:.2f}", timing.median / median("grf-auto", row.backward))});
+                   fmt::format("{:.2f}", timing.median / median("grf-auto", row.backward)),
+                   limits.bytes_share(row.work, timing.median), limits.flops_share(row.work, timing.median)});
   }
   table.print();
-  fmt::print("{}\n{}", left_out, plan.to_string());
+  fmt::print("{}\n{}\n{}", limits.to_string(), left_out, plan.to_string());
   if (!refresh.empty()) {
-    const double seconds = summarise_times(refresh).median;
-    fmt::print("new values of Phi and M for another f: {}, {:.2f} of grf-mask forward\n",
-               format_seconds(seconds), seconds / median("grf-mask", false));
+    const double seconds = summarise_times(refresh).median, share = seconds / median("grf-mask", false);
+    fmt::print("new values of Phi and M for another f: {}{}\n", format_seconds(seconds),
+               std::isfinite(share) ? fmt::format(", {:.2f} of grf-mask forward", share) : "");
   }
   std::string words;
   for (const auto& [name, value] : setting.items()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "device_limits.h"
 #include "topomask/attention.h"
 
 namespace topomask::cli {
@@ -20,6 +21,7 @@ struct BenchRow {
   double setup_seconds = 0;
   std::int64_t peak_bytes = -1;      // -1: unknown
   double difference = std::nan("");  // of the output from grf-auto's, relative to its largest element
+  Work work;
   std::vector<double> seconds;
 
   const char* pass() const { return backward ? "forward+backward" : "forward"; }
@@ -29,6 +31,7 @@ struct AttentionReport {
   std::vector<BenchRow> rows;
   std::vector<double> refresh;  // seconds for new values of Phi and M; empty where M is not formed
   AttentionPlan plan;
+  DeviceLimits limits;
   nlohmann::ordered_json setting;
 
   nlohmann::ordered_json to_json() const;

@@ -22,6 +22,7 @@
 #include "attention_report.h"
 #include "choices.h"
 #include "commands.h"
+#include "core/flops.h"
 #include "core/parallel.h"
 #include "machine.h"
 #include "options.h"
@@ -65,6 +66,10 @@ class SilentWarnings : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+std::uint64_t flops_done() {
+  return 2 * flop_counters().multiply_adds + flop_counters().other;
+}
+
 // Why a peer that needs so much memory cannot run, or "".
 std::string does_not_fit(double bytes) {
   if (!std::isfinite(bytes)) return "needs 2^31 entries or more";
@@ -89,6 +94,7 @@ class AttentionBench {
            const std::array<std::string, 2>& reasons);
   void add_engines();
   void add_peers();
+  double least_bytes(const BenchRow& row) const;
   at::Tensor once(std::size_t row) const;
   double time(const std::function<void()>& call) const;
 
@@ -227,6 +233,15 @@ void AttentionBench::add_peers() {
       reasons);
 }
 
+// q, k, v, the result and the mask's entries; three times that with gradients, which read it all again, the
+// result's gradient with it, and write three more.
+double AttentionBench::least_bytes(const BenchRow& row) const {
+  constexpr double kEntryBytes = sizeof(std::int32_t) + sizeof(float);
+  double bytes = 4 * static_cast<double>(operands_.v.nbytes());
+  if (row.has_modulation && mask_entries_ > 0) bytes += kEntryBytes * static_cast<double>(mask_entries_);
+  return row.backward ? 3 * bytes : bytes;
+}
+
 at::Tensor AttentionBench::once(std::size_t row) const {
   if (!report_.rows[row].backward) {
     const at::NoGradGuard no_grad;
@@ -259,6 +274,7 @@ double AttentionBench::time(const std::function<void()>& call) const {
 
 void AttentionBench::run() {
   std::vector<BenchRow>& rows = report_.rows;
+  report_.limits = measure_limits(command_.device, command_.dtype);
   Progress progress("bench", command_.run.quiet);
   const auto total = static_cast<std::int64_t>(rows.size()) * (command_.repeats + 1);
   std::int64_t done = 0;
@@ -271,10 +287,16 @@ void AttentionBench::run() {
     reset_peak_memory(command_.device);
     const std::int64_t held = peak_memory(command_.device);
     const PeakMemory memory;
+    const std::uint64_t flops_before = flops_done();
     const auto start = Clock::now();
     const at::Tensor out = once(i);
     synchronise(command_.device);
     const double seconds = seconds_since(start);
+    rows[i].work.bytes = least_bytes(rows[i]);
+    // Our kernels count what they do, torch's do not.
+    if (rows[i].name.starts_with("grf-")) {
+      rows[i].work.flops = static_cast<double>(flops_done() - flops_before);
+    }
     rows[i].peak_bytes = command_.device.is_cuda() ? peak_memory(command_.device) - held : memory.bytes();
     if (rows[i].has_modulation) {
       if (!reference.defined()) reference = out;
@@ -375,6 +397,9 @@ void add_bench_attention_command(CLI::App& bench) {
       "patterns "
       "are set-up.\n"
       "Peak memory is what becomes resident on top of that before the first run.\n"
+      "of bytes/s: q, k, v, the result and the mask moved once (three times with gradients), as a share of a "
+      "copy.\n"
+      "of FLOP/s: the operations that our engines count, as a share of a product of matrices.\n"
       "Examples:\n"
       "  topomask bench attention --graph grid:181x181 --walks 16\n"
       "  topomask bench attention --graph ba:32768,8 --walks 16 --p-halt 0.1 --json\n"

@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "device_limits.h"
 #include "machine.h"
 #include "options.h"
 #include "table.h"
@@ -44,7 +45,8 @@ struct BenchPointsCommand {
 struct Part {
   std::string name;
   std::function<void()> run;
-  std::vector<double> seconds;
+  Work work = {};
+  std::vector<double> seconds = {};
 };
 
 // Seconds of one call; a GPU is given ten calls before it is waited for.
@@ -91,20 +93,30 @@ std::vector<Part> make_parts(const BenchPointsCommand& command, c10::Device devi
     attention(operands->q, operands->k, operands->v, mask, engine);
   };
   const auto features = std::make_shared<GraphFeatures>(sample_features(*graph, options));
+  // What each part reads and writes, once.
+  const double point_bytes = bytes_of({*points}),
+               index_bytes = bytes_of({knn_indices(*points, neighbours.k)});
+  const double graph_bytes = bytes_of({graph->row_ptr, graph->col, graph->weight});
+  const double feature_bytes = bytes_of(features->query);
+  const double operand_bytes = 4 * bytes_of({operands->v});
   std::vector<Part> parts = {
-      {"neighbours", [=] { knn_indices(*points, neighbours.k); }, {}},
-      {"graph", [=] { graph_of(); }, {}},
-      {"features", [=] { sample_features(*graph, options); }, {}},
-      {"attention", [=] { attend(*features); }, {}},
-      {"all", [=] { attend(sample_features(graph_of(), options)); }, {}},
-      {"linear", [=] { unmasked_linear_attention(*operands, FeatureMap()); }, {}},
-      {"softmax", [=] { at::scaled_dot_product_attention(operands->q, operands->k, operands->v); }, {}},
+      {"neighbours", [=] { knn_indices(*points, neighbours.k); }, {.bytes = point_bytes + index_bytes}},
+      {"graph", [=] { graph_of(); }, {.bytes = point_bytes + graph_bytes}},
+      {"features", [=] { sample_features(*graph, options); }, {.bytes = graph_bytes + feature_bytes}},
+      {"attention", [=] { attend(*features); }, {.bytes = feature_bytes + operand_bytes}},
+      {"all",
+       [=] { attend(sample_features(graph_of(), options)); },
+       {.bytes = point_bytes + 2 * (graph_bytes + feature_bytes) + operand_bytes}},
+      {"linear", [=] { unmasked_linear_attention(*operands, FeatureMap()); }, {.bytes = operand_bytes}},
+      {"softmax",
+       [=] { at::scaled_dot_product_attention(operands->q, operands->k, operands->v); },
+       {.bytes = operand_bytes}},
   };
   constexpr std::int64_t kMostBruteForce = 65536;  // 17 GB of distances
   if (device.is_cuda() && command.num_points <= kMostBruteForce) {
     parts.push_back({"neighbours by cdist and topk",
                      [=] { at::cdist(*points, *points).topk(neighbours.k + 1, -1, false); },
-                     {}});
+                     {.bytes = point_bytes + index_bytes}});
   }
   return parts;
 }
@@ -121,6 +133,7 @@ void run_bench_points(const BenchPointsCommand& command) {
   const at::NoGradGuard no_grad;
   std::vector<Part> parts = make_parts(command, device);
   if (device.is_cpu()) parts.erase(parts.begin() + 6);  // softmax over 32768 points takes a CPU minutes
+  const DeviceLimits limits = measure_limits(device, command.dtype);
   for (const Part& part : parts) part.run();
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
     for (Part& part : parts) part.seconds.push_back(time(device, part.run));
@@ -136,20 +149,24 @@ void run_bench_points(const BenchPointsCommand& command) {
                         {"repeats", command.repeats},
                         {"version", TOPOMASK_VERSION}};
   if (command.run.json) {
-    Json json = {{"results", Json::array()}, {"setting", setting}};
+    Json json = {{"results", Json::array()}, {"limits", limits.to_json()}, {"setting", setting}};
     for (const Part& part : parts) {
       const Timing timing = summarise_times(part.seconds);
-      json["results"].push_back(
-          {{"name", part.name}, {"seconds_median", timing.median}, {"seconds_spread", timing.spread}});
+      Json result = {
+          {"name", part.name}, {"seconds_median", timing.median}, {"seconds_spread", timing.spread}};
+      limits.add_to(result, part.work, timing.median);
+      json["results"].push_back(std::move(result));
     }
     fmt::print("{}\n", json.dump());
   } else if (!command.run.quiet) {
-    Table table({"part", "median", "spread"});
+    Table table({"part", "median", "spread", "of bytes/s"});
     for (const Part& part : parts) {
       const Timing timing = summarise_times(part.seconds);
-      table.add_row({part.name, format_seconds(timing.median), format_seconds(timing.spread)});
+      table.add_row({part.name, format_seconds(timing.median), format_seconds(timing.spread),
+                     limits.bytes_share(part.work, timing.median)});
     }
     table.print();
+    fmt::print("{}\n", limits.to_string());
     std::string words;
     for (const auto& [name, value] : setting.items()) {
       words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
@@ -180,6 +197,7 @@ void add_bench_points_command(CLI::App& bench) {
       "graph: neighbours and their normalised rows. all: graph, features and attention, one after the "
       "other.\n"
       "linear: unmasked, plain torch. softmax: torch's scaled_dot_product_attention, on a GPU.\n"
+      "of bytes/s: what a part has to read and write, once, as a share of a copy.\n"
       "Examples:\n"
       "  topomask bench points --points 8192\n"
       "  topomask bench points --device cuda --dtype bfloat16 --json");

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "device_limits.h"
 #include "machine.h"
 #include "options.h"
 #include "progress.h"
@@ -43,6 +44,8 @@ struct Results {
   std::int64_t topomask_steps = 0, loop_steps = 0;
   // Seconds; `drawing` is a part of `loop`, `features_on_cpu` is measured beside a GPU alone.
   std::vector<double> topomask, loop, drawing, features, features_on_cpu;
+  Work walk_work, feature_work;  // what is written
+  DeviceLimits limits;
 
   // The loop with its uniforms drawn beforehand.
   Timing loop_alone() const {
@@ -72,11 +75,14 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
         {"results", {result_json("topomask", ours, results.topomask_steps), std::move(loop_row)}}};
     json["ratio"] = ratio;
     json["ratio_without_drawing"] = ratio_alone;
+    results.limits.add_to(json["results"][0], results.walk_work, ours.median);
     json["features"] = {{"walks", command.num_walks},
                         {"p_halt", kFeaturePHalt},
                         {"max_hops", kDefaultMaxHops},
                         {"seconds_median", features.median},
                         {"seconds_spread", features.spread}};
+    results.limits.add_to(json["features"], results.feature_work, features.median);
+    json["limits"] = results.limits.to_json();
     if (!results.features_on_cpu.empty()) {
       const double on_cpu = summarise_times(results.features_on_cpu).median;
       json["features"]["seconds_on_cpu"] = on_cpu;
@@ -107,6 +113,9 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
     table.print();
     fmt::print("ratio {:.2f}, {:.2f} without drawing; coalesced features (p_halt {}) in {}\n", ratio,
                ratio_alone, kFeaturePHalt, format_seconds(features.median));
+    fmt::print("walks are written at {} of the bytes/s of a copy, features at {}; {}\n",
+               results.limits.bytes_share(results.walk_work, ours.median),
+               results.limits.bytes_share(results.feature_work, features.median), results.limits.to_string());
     if (!results.features_on_cpu.empty()) {
       const double on_cpu = summarise_times(results.features_on_cpu).median;
       fmt::print("features on the CPU in {}: {} is {:.1f} times as fast\n", format_seconds(on_cpu),
@@ -143,7 +152,10 @@ void run_bench_walks(BenchWalksCommand& command) {
   const auto count_steps = [&](const at::Tensor& walks) {
     return walks.ge(0).sum().item<std::int64_t>() - graph.num_nodes() * command.num_walks;
   };
-  results.topomask_steps = count_steps(sample_walks(there, options));
+  results.limits = measure_limits(command.device, at::kFloat);
+  const at::Tensor walks = sample_walks(there, options);
+  results.topomask_steps = count_steps(walks);
+  results.walk_work.bytes = bytes_of({walks});
   results.loop_steps = count_steps(loop.walk(loop.draw()));
   Progress progress("repeats", command.run.quiet);
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
@@ -164,6 +176,7 @@ void run_bench_walks(BenchWalksCommand& command) {
   feature_options.length = LengthLaw::geometric;
   feature_options.p_halt = kFeaturePHalt;
   feature_options.max_hops = kDefaultMaxHops;
+  results.feature_work.bytes = bytes_of(sample_walk_features(there, feature_options));
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
     auto start = Clock::now();
     sample_walk_features(there, feature_options);

@@ -314,6 +314,22 @@ TEST(BenchAttention, MeasuresEveryContestantInBothPasses) {
     // All masked ones compute the same.
     EXPECT_LT(row.value("difference", 0.0), 1e-5) << row;
   }
+  // What a pass amounts to, as a share of what the machine can do.
+  const double entries = bench["setting"]["mask_nonzeros"].get<double>();
+  for (const json& row : bench["results"]) {
+    const bool masked = row.contains("difference"), forward = row["pass"] == "forward";
+    const double bytes = 4 * 2 * 144 * 8 * sizeof(float) + (masked ? 8 * entries : 0);
+    EXPECT_EQ(row["bytes"].get<double>(), forward ? bytes : 3 * bytes) << row;
+    EXPECT_NEAR(row["of_bytes_per_second"].get<double>(),
+                row["bytes"].get<double>() / row["seconds_median"].get<double>() /
+                    bench["limits"]["bytes_per_second"].get<double>(),
+                1e-9)
+        << row;
+    EXPECT_EQ(row.contains("flops"), row["name"].get<std::string>().starts_with("grf-")) << row;
+    // A dot product and a sum of 8 channels a nonzero, for each of two heads.
+    if (row["name"] == "grf-mask" && forward) EXPECT_GE(row["flops"].get<double>(), 2 * 2 * entries * 16);
+  }
+  EXPECT_GT(bench["limits"]["flops_per_second"].get<double>(), 1e8);
   for (const char* name :
        {"grf-auto", "grf-mask", "grf-feature", "grf-dense", "linear", "softmax", "literal", "unfused"}) {
     EXPECT_TRUE(seen.contains({name, "forward"})) << name;

@@ -197,6 +197,8 @@ TEST(BenchCommand, MeasuresBothContestants) {
   EXPECT_LT(bench["ratio_without_drawing"].get<double>(), ratio);
   EXPECT_EQ(bench["machine"]["threads"], 1);
   EXPECT_GT(bench["features"]["seconds_median"].get<double>(), 0);
+  EXPECT_EQ(bench["results"][0]["bytes"].get<double>(), 400 * 2 * 4 * sizeof(std::int32_t));
+  EXPECT_GT(bench["features"]["of_bytes_per_second"].get<double>(), 0);
 }
 
 TEST(BenchCommand, HaltingWalksTakeAsManyStepsInBoth) {
