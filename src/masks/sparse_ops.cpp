@@ -120,37 +120,54 @@ class SparseMatmul : public torch::autograd::Function<SparseMatmul> {
   }
 };
 
+// Whether M is formed by expanding columns, from the values that expanded_columns() gives.
+bool expands(const ProductPatterns& patterns, const at::Tensor& values) {
+  return values.scalar_type() == at::kFloat && patterns.expansions != nullptr &&
+         !patterns.expansions->empty();
+}
+
+// [heads, column_values_size]
+at::Tensor expanded_columns(const ProductPatterns& patterns, const at::Tensor& key) {
+  at::Tensor columns = at::empty({key.size(0), column_values_size(*patterns.expansions)}, key.options());
+  for (std::int64_t h = 0; h < key.size(0); ++h) {
+    column_values(*patterns.expansions, key.const_data_ptr<float>() + h * key.size(1),
+                  columns.data_ptr<float>() + h * columns.size(1));
+  }
+  return columns;
+}
+
+// `columns`: of expanded_columns() for this head, or undefined.
 template <class T>
-void multiply_factors(const ProductPatterns& patterns, const T* query, const T* key, T* values) {
-  const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
-                   product = rows_of(*patterns.product);
+void multiply_factors(const ProductPatterns& patterns, const T* query, const T* key,
+                      const at::Tensor& columns, T* values) {
+  const SparseRows rows = rows_of(*patterns.query), product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
-    if (patterns.expansions != nullptr && !patterns.expansions->empty()) {
-      expanded_product_values(*patterns.expansions, rows, query, key, product, values);
+    if (columns.defined()) {
+      expanded_product_values(*patterns.expansions, rows, query, columns.const_data_ptr<float>(), product,
+                              values);
       return;
     }
   }
-  product_values(rows, query, columns, key, product, values);
+  product_values(rows, query, transposed_rows_of(*patterns.key), key, product, values);
 }
 
-// The gradient of the left factor. Returns whether it holds that of the right factor too, which it does where
-// both are one (`square`) and a kernel can add them up.
+// The gradient of the left factor; with that of the right one added where both are one and `columns` are
+// there.
 template <class T>
-bool left_gradient(const ProductPatterns& patterns, const T* key, bool square, const T* grad, T* grad_query) {
-  const SparseRows rows = rows_of(*patterns.query), columns = transposed_rows_of(*patterns.key),
-                   product = rows_of(*patterns.product);
+void left_gradient(const ProductPatterns& patterns, const T* key, const at::Tensor& columns, bool square,
+                   const T* grad, T* grad_query) {
+  const SparseRows rows = rows_of(*patterns.query), product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
-    if (patterns.expansions != nullptr && !patterns.expansions->empty()) {
+    if (columns.defined()) {
       // The transpose of a symmetric pattern lists a row's entries in the row's own order, so
       // transposed_entry says where the mirror image of an entry stands.
       const auto* mirror = patterns.product->transposed_entry.const_data_ptr<std::int64_t>();
-      expanded_product_backward(*patterns.expansions, rows, key, product, square ? mirror : nullptr, grad,
-                                grad_query);
-      return square;
+      expanded_product_backward(*patterns.expansions, rows, columns.const_data_ptr<float>(), product,
+                                square ? mirror : nullptr, grad, grad_query);
+      return;
     }
   }
-  product_backward(rows, columns, key, product, grad, grad_query);
-  return false;
+  product_backward(rows, transposed_rows_of(*patterns.key), key, product, grad, grad_query);
 }
 
 // M = Phi Psi^T; `square`: the key values are the query values.
@@ -161,20 +178,24 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
                             const c10::intrusive_ptr<StateHolder<ProductPatterns>>& holder, bool square) {
     const at::Tensor query = query_values.contiguous();
     const at::Tensor key = square ? query : key_values.contiguous();
-    context->save_for_backward({query, key});
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
     context->saved_data["square"] = square;
     const ProductPatterns& patterns = holder->state;
 #ifdef TOPOMASK_CUDA
-    if (query.is_cuda()) return product_values_cuda(patterns, query, key);
+    if (query.is_cuda()) {
+      context->save_for_backward({query, key, at::Tensor()});
+      return product_values_cuda(patterns, query, key);
+    }
 #endif
+    const at::Tensor columns = expands(patterns, query) ? expanded_columns(patterns, key) : at::Tensor();
+    context->save_for_backward({query, key, columns});
     at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
       for (std::int64_t h = 0; h < query.size(0); ++h) {
         const auto* query_head = query.const_data_ptr<scalar_t>() + h * query.size(1);
-        const auto* key_head = key.const_data_ptr<scalar_t>() + h * key.size(1);
         auto* out = values.data_ptr<scalar_t>() + h * values.size(1);
-        multiply_factors(patterns, query_head, key_head, out);
+        multiply_factors(patterns, query_head, key.const_data_ptr<scalar_t>() + h * key.size(1),
+                         columns.defined() ? columns[h] : columns, out);
       }
     });
     return values;
@@ -192,15 +213,17 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
       return {of_query, of_key, at::Tensor(), at::Tensor()};
     }
 #endif
-    const at::Tensor &query = saved[0], &key = saved[1], grad = grads[0].contiguous();
+    const at::Tensor &query = saved[0], &key = saved[1], &columns = saved[2], grad = grads[0].contiguous();
     at::Tensor grad_query = at::empty(query.sizes(), query.options());
-    at::Tensor grad_key = at::empty(key.sizes(), key.options());
-    bool whole = false;
+    // Where both factors are one, the kernel that expands columns adds up both gradients.
+    const bool whole = square && columns.defined();
+    at::Tensor grad_key = whole ? at::Tensor() : at::empty(key.sizes(), key.options());
     AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
       for (std::int64_t h = 0; h < query.size(0); ++h) {
         const auto* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);
-        whole = left_gradient(patterns, key.const_data_ptr<scalar_t>() + h * key.size(1), square, grad_head,
-                              grad_query.data_ptr<scalar_t>() + h * query.size(1));
+        left_gradient(patterns, key.const_data_ptr<scalar_t>() + h * key.size(1),
+                      columns.defined() ? columns[h] : columns, square, grad_head,
+                      grad_query.data_ptr<scalar_t>() + h * query.size(1));
         if (whole) continue;
         product_backward(rows_of(*patterns.key), transposed_rows_of(*patterns.query),
                          query.const_data_ptr<scalar_t>() + h * query.size(1),

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <memory>
 
 #include "core/flops.h"
 #include "core/parallel.h"
@@ -74,18 +73,19 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
   return result;
 }
 
-namespace {
-
-// The values of the keys column by column, and a vector's width of zeros behind them.
-std::unique_ptr<float[]> values_by_column(const Expansions& expansions, const float* value) {
-  const auto nnz = static_cast<std::int64_t>(expansions.key_entry.size());
-  auto out = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(nnz + kLanes));
-  std::fill_n(out.get() + nnz, kLanes, 0.0f);
-  parallel_for(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) out[t] = value[expansions.key_entry[t]];
-  });
-  return out;
+std::int64_t column_values_size(const Expansions& expansions) {
+  return static_cast<std::int64_t>(expansions.key_entry.size()) + kLanes;
 }
+
+void column_values(const Expansions& expansions, const float* key_value, float* column_value) {
+  const auto nnz = static_cast<std::int64_t>(expansions.key_entry.size());
+  std::fill_n(column_value + nnz, kLanes, 0.0f);
+  parallel_for(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) column_value[t] = key_value[expansions.key_entry[t]];
+  });
+}
+
+namespace {
 
 TOPOMASK_AVX512 inline __m512 expand(std::uint16_t mask, const float* values) {
   __m512 loaded = _mm512_loadu_ps(values);
@@ -132,8 +132,7 @@ constexpr AddColumns kAddColumns[kMaxChunks] = {add_columns<1>, add_columns<2>, 
 }  // namespace
 
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
-                             const float* key_value, const SparseRows& product, float* value) {
-  const std::unique_ptr<float[]> column_value = values_by_column(expansions, key_value);
+                             const float* column_value, const SparseRows& product, float* value) {
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int32_t> next;
     for (std::int64_t row = begin; row < end; ++row) {
@@ -148,7 +147,7 @@ void expanded_product_values(const Expansions& expansions, const SparseRows& que
         const std::int64_t place = product.row_ptr[row] + chunk * kLanes;
         kAddColumns[std::min<std::int64_t>(kMaxChunks, chunks - chunk) - 1](
             entries, query_value + first, expansions.mask.data() + expansions.first[row] + chunk, chunks,
-            column_value.get(), column, chunks > kMaxChunks ? next.data() : nullptr,
+            column_value, column, chunks > kMaxChunks ? next.data() : nullptr,
             product.row_ptr[row + 1] - place, value + place);
       }
     }
@@ -170,10 +169,9 @@ TOPOMASK_AVX512 float dot_column(std::int64_t chunks, const std::uint16_t* mask,
 
 }  // namespace
 
-void expanded_product_backward(const Expansions& expansions, const SparseRows& query, const float* key_value,
-                               const SparseRows& product, const std::int64_t* mirror, const float* grad,
-                               float* grad_query) {
-  const std::unique_ptr<float[]> column_value = values_by_column(expansions, key_value);
+void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
+                               const float* column_value, const SparseRows& product,
+                               const std::int64_t* mirror, const float* grad, float* grad_query) {
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row_grad;
     for (std::int64_t row = begin; row < end; ++row) {
@@ -185,7 +183,7 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
       }
       const std::uint16_t* mask = expansions.mask.data() + expansions.first[row];
       for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p, mask += chunks) {
-        grad_query[p] = dot_column(chunks, mask, column_value.get() + expansions.column[p], row_grad.data());
+        grad_query[p] = dot_column(chunks, mask, column_value + expansions.column[p], row_grad.data());
       }
     }
   });
@@ -197,6 +195,10 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
 Expansions make_expansions(const SparseRows&, const SparseRows&, const SparseRows&) {
   return {};
 }
+std::int64_t column_values_size(const Expansions&) {
+  return 0;
+}
+void column_values(const Expansions&, const float*, float*) {}
 void expanded_product_values(const Expansions&, const SparseRows&, const float*, const float*,
                              const SparseRows&, float*) {}
 void expanded_product_backward(const Expansions&, const SparseRows&, const float*, const SparseRows&,

@@ -26,14 +26,18 @@ struct Expansions {
 // Empty where the machine has no AVX-512 or where rows are so long that most masks would be zero.
 Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns, const SparseRows& product);
 
+// The values of Psi column by column, and a vector's width of zeros behind them: what both passes below read.
+std::int64_t column_values_size(const Expansions& expansions);
+void column_values(const Expansions& expansions, const float* key_value, float* column_value);
+
 // value[p = (i, j)] = sum_q query_value[i, q] key_value[j, q], as product_values.
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
-                             const float* key_value, const SparseRows& product, float* value);
+                             const float* column_value, const SparseRows& product, float* value);
 
 // grad_query[i, q] = sum_j (grad[i, j] + grad[mirror of (i, j)]) key_value[j, q]; mirror null: no second
 // term. With the mirror it is the whole gradient of M = Phi Phi^T.
-void expanded_product_backward(const Expansions& expansions, const SparseRows& query, const float* key_value,
-                               const SparseRows& product, const std::int64_t* mirror, const float* grad,
-                               float* grad_query);
+void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
+                               const float* column_value, const SparseRows& product,
+                               const std::int64_t* mirror, const float* grad, float* grad_query);
 
 }  // namespace topomask
