@@ -228,7 +228,8 @@ class Result {
   bool past_caches_;
 };
 
-// The gradient of features through phi to x, where it is taken; `shift` is known after the last nonzero.
+// The gradient of features through phi to x, where it is taken. The sum of their weights, which phi's epsilon
+// is multiplied with, is complete when the first vector is written.
 template <class T>
 struct FeatureGradientWriter {
   RowWriter<T> write;
@@ -249,8 +250,7 @@ struct FeatureGradientWriter {
   }
 };
 
-// The same for rows of a few whole vectors, in one loop over the nonzeros each. Three times as fast as the
-// loops above.
+// The passes above for rows of a few whole vectors, in one loop over the nonzeros each: three times as fast.
 template <int kVectors, class Load, class T>
 HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                                      T* out, T* inverse_normaliser, T* dot, Scratch<T>& scratch) {
