@@ -1,6 +1,7 @@
 // The backward pass for q, k and v: its kernels and their launch.
 #include "attention/cuda/dense_attention_backward_block.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -61,11 +62,7 @@ cudaError_t dense_attention_backward(const DenseAttention& a, const DenseBackwar
 #ifdef TOPOMASK_WARPGROUP
   if (warpgroup_backward_fits(a)) return warpgroup_backward(a, b, stream);
 #endif
-  int device = 0, multiprocessors = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (status != cudaSuccess) return status;
+  const int multiprocessors = num_multiprocessors();
   return dispatch(a, [&]<class T, int kWidth, bool kSoftmax>() {
     const auto kernel = backward_kernel<T, kWidth, kSoftmax>;
     constexpr int kSharedBytes = sizeof(SharedMemory<T, kWidth>);

@@ -4,6 +4,7 @@
 // their way while it finishes this one.
 #include "attention/cuda/dense_attention_tiles.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -273,12 +274,9 @@ cudaError_t dense_attention_forward(const DenseAttention& a, const DenseForward&
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
     if (status != cudaSuccess) return status;
-    int device = 0, multiprocessors = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     const std::int64_t items =
         static_cast<std::int64_t>((a.num_nodes + Shape::kRows - 1) / Shape::kRows) * a.batch * a.heads;
-    const std::int64_t at_once = multiprocessors * Shape::kMinBlocks;
+    const std::int64_t at_once = std::int64_t{num_multiprocessors()} * Shape::kMinBlocks;
     const auto blocks = static_cast<unsigned>(items < at_once ? items : at_once);
     kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, stream>>>(a, f);
     return cudaGetLastError();

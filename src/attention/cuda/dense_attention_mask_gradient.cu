@@ -5,6 +5,7 @@
 // summed afterwards in a fixed order.
 #include "attention/cuda/dense_attention_tiles.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -234,13 +235,6 @@ __global__ void sum_parts_kernel(const float* part, int parts, std::int64_t size
     for (int p = 0; p < parts; ++p) x += part[p * size + i];
     sum[i] = x;
   }
-}
-
-int num_multiprocessors() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 1;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
-  return count;
 }
 
 // How many parts the batch is cut into: blocks of threads run in waves of one per multiprocessor, and the

@@ -10,6 +10,7 @@
 #include "attention/cuda/dense_attention_backward_rows.cuh"
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -517,14 +518,11 @@ bool warpgroup_backward_fits(const DenseAttention& a) {
 }
 
 cudaError_t warpgroup_backward(const DenseAttention& a, const DenseBackward& b, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (status != cudaSuccess) return status;
+  const int multiprocessors = num_multiprocessors();
   const auto kernel = a.type == HalfType::bfloat16 ? warpgroup_backward_kernel<__nv_bfloat16>
                                                    : warpgroup_backward_kernel<__half>;
-  status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes);
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes);
   if (status != cudaSuccess) return status;
   const std::int64_t items = static_cast<std::int64_t>(a.batch) * a.heads;
   const auto blocks = static_cast<unsigned>(items < multiprocessors ? items : multiprocessors);

@@ -5,6 +5,7 @@
 // while these are weighted.
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -223,13 +224,10 @@ __global__ __launch_bounds__(wg::kBlockThreads,
 
 template <class T>
 cudaError_t launch(const DenseAttention& a, const DenseForward& f, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (status != cudaSuccess) return status;
+  const int multiprocessors = num_multiprocessors();
   const auto kernel = a.num_nodes <= 192 ? warpgroup_forward_kernel<T, 3> : warpgroup_forward_kernel<T, 4>;
-  status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kBytes);
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kBytes);
   if (status != cudaSuccess) return status;
   constexpr int kTiles = kMostNodes / wg::kRows;
   wg::Lanes lanes;

@@ -4,6 +4,7 @@
 // another.
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -242,13 +243,6 @@ __global__ void sum_lanes_kernel(const float* shares, const __grid_constant__ wg
 
 int num_tiles(const DenseAttention& a) {
   return (a.num_nodes + wg::kRows - 1) / wg::kRows * ((a.num_nodes + kColumns - 1) / kColumns);
-}
-
-int num_multiprocessors() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 1;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
-  return count;
 }
 
 // Blocks of threads run in waves of one per multiprocessor, and the last wave should be full. Writing a share
