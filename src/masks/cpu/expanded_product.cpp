@@ -11,7 +11,11 @@
 #include "core/parallel.h"
 
 #if HWY_ARCH_X86_64
+// GCC 12 warns about the undefined vectors that its own header makes on purpose (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #define TOPOMASK_AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq")))
 #endif
 
