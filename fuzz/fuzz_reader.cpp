@@ -18,7 +18,8 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-void check_result(const topomask::EdgeList& edges) {
+// Every target reads one format, and so checks one of these.
+[[maybe_unused]] void check_result(const topomask::EdgeList& edges) {
   require(edges.num_nodes >= 0 && edges.num_nodes <= INT32_MAX);
   require(edges.source.size() == edges.target.size());
   require(edges.weight.empty() || edges.weight.size() == edges.source.size());
@@ -30,28 +31,28 @@ void check_result(const topomask::EdgeList& edges) {
   for (const float weight : edges.weight) require(weight - weight == 0);
 }
 
-void check_result(const topomask::ImageRecords& records) {
+[[maybe_unused]] void check_result(const topomask::ImageRecords& records) {
   const std::int64_t pixels = records.channels * records.height * records.width;
   require(records.labels.size() == static_cast<std::size_t>(records.count));
   require(records.pixels.size() == static_cast<std::size_t>(records.count * pixels));
 }
 
-void check_result(const topomask::IdxArray& array) {
+[[maybe_unused]] void check_result(const topomask::IdxArray& array) {
   // Doubles, because extents beside a zero may be anything.
   double elements = 1;
   for (const std::int64_t extent : array.shape) elements *= static_cast<double>(extent);
   require(static_cast<double>(array.bytes.size()) == elements);
 }
 
-void check_result(const topomask::RgbImage& image) {
+[[maybe_unused]] void check_result(const topomask::RgbImage& image) {
   require(image.pixels.size() == static_cast<std::size_t>(image.width) * image.height * 3);
 }
 
-void check_result(const topomask::NpyArray& array) {
+[[maybe_unused]] void check_result(const topomask::NpyArray& array) {
   require(topomask::parse_npy(topomask::format_npy(array), "again").bytes == array.bytes);
 }
 
-void check_result(const topomask::SafetensorsHeader& header) {
+[[maybe_unused]] void check_result(const topomask::SafetensorsHeader& header) {
   std::uint64_t bytes = 0;
   for (const auto& [name, entry] : header.entries) bytes += entry.end - entry.begin;
   const std::string again = topomask::format_safetensors_header(header);

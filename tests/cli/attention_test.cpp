@@ -327,7 +327,9 @@ TEST(BenchAttention, MeasuresEveryContestantInBothPasses) {
         << row;
     EXPECT_EQ(row.contains("flops"), row["name"].get<std::string>().starts_with("grf-")) << row;
     // A dot product and a sum of 8 channels a nonzero, for each of two heads.
-    if (row["name"] == "grf-mask" && forward) EXPECT_GE(row["flops"].get<double>(), 2 * 2 * entries * 16);
+    if (row["name"] == "grf-mask" && forward) {
+      EXPECT_GE(row["flops"].get<double>(), 2 * 2 * entries * 16);
+    }
   }
   EXPECT_GT(bench["limits"]["flops_per_second"].get<double>(), 1e8);
   for (const char* name :
