@@ -144,6 +144,7 @@ void run_bench_walks(BenchWalksCommand& command) {
   check(command.repeats >= 1, "--repeats: expected at least 1, got {}", command.repeats);
   const WalkOptions options = walk_options(command);
   const Graph graph = command.graph.load_raw();
+  check(graph.num_nodes() > 0, "--graph: '{}' has no nodes", command.graph.spec);
   const Graph there = graph.to(command.device);  // where our walks run; the loop is the CPU's
   const WalkerLoop loop(graph, command.num_walks, command.hops, command.p_halt, command.run.seed);
 
