@@ -77,6 +77,27 @@ __device__ void wait_for_copies_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
 }
 
+// The copies of kAhead units stay under way: what was asked for before them is published.
+template <int kAhead, class Publish>
+struct CopiesAhead {
+  const Publish& publish;
+  int unpublished = 0;
+
+  // After the copies of one more unit were issued.
+  __device__ void keep_on() {
+    if (unpublished == kAhead) {
+      wait_for_copies_but<kAhead>();
+      publish();
+    } else {
+      ++unpublished;
+    }
+  }
+  __device__ void finish() {
+    wait_for_copies();
+    for (; unpublished > 0; --unpublished) publish();
+  }
+};
+
 // A place in a ring of kSlots slots, as many barriers that tell when they are full, and as many when empty.
 template <int kSlots>
 struct Ring {

@@ -33,8 +33,7 @@ __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int 
     copy_rows<T, wg::kWidth, wg::kThreads>(tile, row_start<T>(x, strides, from.batch, from.head, first),
                                            strides.row, 0, wg::kGroups, a.num_nodes - first, channels);
   };
-  Ring ready = ring;   // the next to publish
-  int ready_unit = 0;  // of its entry: 0 is queries
+  Ring ready = ring;  // the next to publish
   const auto publish = [&] {
     if (a.relu) {
       map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.epsilon);
@@ -42,10 +41,9 @@ __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int 
     wg::publish_to_products();
     wg::arrive(ready.full());
     ready.advance();
-    ready_unit = ready_unit == kUnits - 1 ? 0 : ready_unit + 1;
   };
 
-  int unpublished = 0;
+  wg::CopiesAhead<kAhead, decltype(publish)> copies{publish};
   wg::Entry entry(lanes, begin);
 #pragma unroll 1
   for (int number = begin; number < end; ++number, entry.advance(lanes, a.batch)) {
@@ -60,16 +58,10 @@ __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int 
       }
       finish_issuing_copies();
       ring.advance();
-      if (unpublished == kAhead) {
-        wg::wait_for_copies_but<kAhead>();
-        publish();
-      } else {
-        ++unpublished;
-      }
+      copies.keep_on();
     }
   }
-  wait_for_copies();
-  for (; unpublished > 0; --unpublished) publish();
+  copies.finish();
 }
 
 template <class T, int kChunks>  // of 64 keys

@@ -47,7 +47,7 @@ __device__ void copy_units(const DenseAttention& a, const DenseMaskGradient& b, 
     ready_unit = ready_unit == place.units ? 0 : ready_unit + 1;
   };
 
-  int unpublished = 0;
+  wg::CopiesAhead<kAhead, decltype(publish)> copies{publish};
   wg::Entry entry(lanes, begin);
   for (int number = begin; number < end; ++number, entry.advance(lanes, a.batch)) {
 #pragma unroll 1
@@ -64,16 +64,10 @@ __device__ void copy_units(const DenseAttention& a, const DenseMaskGradient& b, 
       }
       finish_issuing_copies();
       ring.advance();
-      if (unpublished == kAhead) {
-        wg::wait_for_copies_but<kAhead>();
-        publish();
-      } else {
-        ++unpublished;
-      }
+      copies.keep_on();
     }
   }
-  wait_for_copies();
-  for (; unpublished > 0; --unpublished) publish();
+  copies.finish();
 }
 
 // What an entry knows of the two rows of a thread: 1/D_i and delta_i / D_i.
