@@ -91,7 +91,7 @@ void AttentionReport::print() const {
                    limits.bytes_share(row.work, timing.median), limits.flops_share(row.work, timing.median)});
   }
   table.print();
-  fmt::print("{}\n{}\n{}", limits.to_string(), left_out, plan.to_string());
+  fmt::print("{}\n{}\n{}", limits.to_string(setting["dtype"].get<std::string>()), left_out, plan.to_string());
   if (!refresh.empty()) {
     const double seconds = summarise_times(refresh).median, share = seconds / median("grf-mask", false);
     fmt::print("new values of Phi and M for another f: {}{}\n", format_seconds(seconds),

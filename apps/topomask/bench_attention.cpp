@@ -259,17 +259,10 @@ at::Tensor AttentionBench::once(std::size_t row) const {
 // Seconds of one call. A GPU is given several calls before it is waited for, as a model would, unless they
 // are long.
 double AttentionBench::time(const std::function<void()>& call) const {
-  const auto measure = [&](int calls) {
-    synchronise(command_.device);
-    const auto start = Clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    synchronise(command_.device);
-    return seconds_since(start) / calls;
-  };
-  if (command_.device.is_cpu()) return measure(1);
   constexpr double kLong = 5e-3;
-  const double first = measure(1);
-  return first > kLong ? first : measure(20);
+  const double first = seconds_per_call(command_.device, 1, call);
+  if (command_.device.is_cpu() || first > kLong) return first;
+  return seconds_per_call(command_.device, 20, call);
 }
 
 void AttentionBench::run() {

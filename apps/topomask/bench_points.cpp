@@ -7,7 +7,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,7 +27,6 @@
 namespace topomask::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr Choice<at::ScalarType> kDtypes[] = {
@@ -48,16 +46,6 @@ struct Part {
   Work work = {};
   std::vector<double> seconds = {};
 };
-
-// Seconds of one call; a GPU is given ten calls before it is waited for.
-double time(c10::Device device, const std::function<void()>& call) {
-  const int calls = device.is_cuda() ? 10 : 1;
-  synchronise(device);
-  const auto start = Clock::now();
-  for (int i = 0; i < calls; ++i) call();
-  synchronise(device);
-  return std::chrono::duration<double>(Clock::now() - start).count() / calls;
-}
 
 // Walks that take every path of `hops` hops once: the mask is exact.
 FeatureOptions exact_walks(const BenchPointsCommand& command) {
@@ -135,8 +123,9 @@ void run_bench_points(const BenchPointsCommand& command) {
   if (device.is_cpu()) parts.erase(parts.begin() + 6);  // softmax over 32768 points takes a CPU minutes
   const DeviceLimits limits = measure_limits(device, command.dtype);
   for (const Part& part : parts) part.run();
+  const int calls = device.is_cuda() ? 10 : 1;
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
-    for (Part& part : parts) part.seconds.push_back(time(device, part.run));
+    for (Part& part : parts) part.seconds.push_back(seconds_per_call(device, calls, part.run));
   }
   const Json setting = {{"points", command.num_points},
                         {"k", command.k},
@@ -166,7 +155,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                      limits.bytes_share(part.work, timing.median)});
     }
     table.print();
-    fmt::print("{}\n", limits.to_string());
+    fmt::print("{}\n", limits.to_string(name_of(kDtypes, command.dtype)));
     std::string words;
     for (const auto& [name, value] : setting.items()) {
       words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,

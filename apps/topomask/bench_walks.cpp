@@ -115,7 +115,8 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
                ratio_alone, kFeaturePHalt, format_seconds(features.median));
     fmt::print("walks are written at {} of the bytes/s of a copy, features at {}; {}\n",
                results.limits.bytes_share(results.walk_work, ours.median),
-               results.limits.bytes_share(results.feature_work, features.median), results.limits.to_string());
+               results.limits.bytes_share(results.feature_work, features.median),
+               results.limits.to_string("float32"));
     if (!results.features_on_cpu.empty()) {
       const double on_cpu = summarise_times(results.features_on_cpu).median;
       fmt::print("features on the CPU in {}: {} is {:.1f} times as fast\n", format_seconds(on_cpu),

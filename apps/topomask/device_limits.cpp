@@ -8,46 +8,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <limits>
 
-#include "topomask/device.h"
+#include "machine.h"
 
 namespace topomask::cli {
 namespace {
 
 // The best of a few: what the machine can do, not what it did meanwhile.
 double best_seconds(c10::Device device, const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
   const int calls = device.is_cuda() ? 10 : 1;
   call();
   double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    synchronise(device);
-    const auto start = Clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    synchronise(device);
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / calls);
-  }
+  for (int repeat = 0; repeat < 5; ++repeat) best = std::min(best, seconds_per_call(device, calls, call));
   return best;
 }
 
 double share(double amount, double seconds, double limit) {
   return amount / seconds / limit;
-}
-
-const char* name_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
 }
 
 std::string format_share(double share) {
@@ -70,9 +49,9 @@ nlohmann::ordered_json DeviceLimits::to_json() const {
   return {{"bytes_per_second", bytes_per_second}, {"flops_per_second", flops_per_second}};
 }
 
-std::string DeviceLimits::to_string() const {
+std::string DeviceLimits::to_string(const std::string& dtype) const {
   return fmt::format("a copy moves {:.3g} GB/s here, a product of matrices in {} does {:.4g} GFLOP/s",
-                     bytes_per_second / 1e9, name_of(dtype), flops_per_second / 1e9);
+                     bytes_per_second / 1e9, dtype, flops_per_second / 1e9);
 }
 
 void DeviceLimits::add_to(nlohmann::ordered_json& result, const Work& work, double seconds) const {
@@ -97,7 +76,6 @@ std::string DeviceLimits::flops_share(const Work& work, double seconds) const {
 DeviceLimits measure_limits(c10::Device device, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   DeviceLimits limits;
-  limits.dtype = dtype;
   {
     const std::int64_t elements = std::int64_t{1} << (device.is_cuda() ? 28 : 24);  // 1 GB, 64 MB
     const at::Tensor from = at::zeros({elements}, at::TensorOptions(device).dtype(at::kFloat));

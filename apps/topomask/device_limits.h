@@ -25,10 +25,9 @@ double bytes_of(const WalkFeatures& features);
 struct DeviceLimits {
   double bytes_per_second = 0;  // of a copy, read and written
   double flops_per_second = 0;  // of a product of large matrices
-  at::ScalarType dtype = at::kFloat;
 
   nlohmann::ordered_json to_json() const;
-  std::string to_string() const;
+  std::string to_string(const std::string& dtype) const;  // the name of the matrices' type
   // How near work that took so long came to the limits: "bytes", "flops", and the two shares of what is
   // known.
   void add_to(nlohmann::ordered_json& result, const Work& work, double seconds) const;

@@ -4,8 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
+
+#include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
@@ -51,6 +54,15 @@ PeakMemory::PeakMemory() {
 std::int64_t PeakMemory::bytes() const {
   if (before_ < 0) return -1;
   return std::max<std::int64_t>(read_kilobytes("/proc/self/status", "VmHWM") - before_, 0);
+}
+
+double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  synchronise(device);
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  synchronise(device);
+  return std::chrono::duration<double>(Clock::now() - start).count() / calls;
 }
 
 Timing summarise_times(std::vector<double> seconds) {

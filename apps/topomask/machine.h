@@ -1,7 +1,10 @@
 // What a measurement should say about the machine it was made on.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,9 @@ class PeakMemory {
  private:
   std::int64_t before_;
 };
+
+// Seconds of one of `calls` calls, which the device is given before it is waited for.
+double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call);
 
 // Median and range of repeated measurements.
 struct Timing {
