@@ -85,6 +85,46 @@ HWY_INLINE void fetch_row_to_write(T* row, std::int64_t size) {
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(row + i, 1);
 }
 
+// One row of a result, vector by vector.
+template <class T>
+struct RowWriter {
+  T* out;
+  bool past_caches;
+
+  template <class V>
+  HWY_INLINE void operator()(int i, V vector) const {
+    const hn::ScalableTag<T> d;
+    T* at = out + i * static_cast<std::int64_t>(hn::Lanes(d));
+    if (past_caches) {
+      hn::Stream(vector, d, at);
+    } else {
+      hn::StoreU(vector, d, at);
+    }
+  }
+};
+
+// A result of whole vectors, `columns` wide, written into the caches or past them.
+template <class T>
+class Result {
+ public:
+  Result(T* out, std::int64_t columns, bool past_caches)
+      : out_(out), columns_(columns), past_caches_(past_caches && is_aligned(out)) {}
+
+  HWY_INLINE RowWriter<T> row(std::int64_t i) const { return {out_ + i * columns_, past_caches_}; }
+  HWY_INLINE void fetch(std::int64_t i) const {
+    if (!past_caches_) fetch_row_to_write(out_ + i * columns_, columns_);
+  }
+
+ private:
+  static bool is_aligned(const T* out) {
+    return reinterpret_cast<std::uintptr_t>(out) % (hn::MaxLanes(hn::ScalableTag<T>()) * sizeof(T)) == 0;
+  }
+
+  T* out_;
+  std::int64_t columns_;
+  bool past_caches_;
+};
+
 // <a, b>, summed lane by lane: a single running sum would wait for every addition.
 template <class T>
 HWY_INLINE T dot_product(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t size) {

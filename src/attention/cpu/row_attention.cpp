@@ -188,46 +188,6 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 // Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
 constexpr std::int64_t kRowsAhead = 4;
 
-// One row of a result, vector by vector.
-template <class T>
-struct RowWriter {
-  T* out;
-  bool past_caches;
-
-  template <class V>
-  HWY_INLINE void operator()(int i, V vector) const {
-    const hn::ScalableTag<T> d;
-    T* at = out + i * static_cast<std::int64_t>(hn::Lanes(d));
-    if (past_caches) {
-      hn::Stream(vector, d, at);
-    } else {
-      hn::StoreU(vector, d, at);
-    }
-  }
-};
-
-// A result of whole vectors, `columns` wide.
-template <class T>
-class Result {
- public:
-  Result(T* out, std::int64_t columns, bool past_caches)
-      : out_(out), columns_(columns), past_caches_(past_caches && is_aligned(out)) {}
-
-  HWY_INLINE RowWriter<T> row(std::int64_t i) const { return {out_ + i * columns_, past_caches_}; }
-  HWY_INLINE void fetch(std::int64_t i) const {
-    if (!past_caches_) fetch_row_to_write(out_ + i * columns_, columns_);
-  }
-
- private:
-  static bool is_aligned(const T* out) {
-    return reinterpret_cast<std::uintptr_t>(out) % (hn::MaxLanes(hn::ScalableTag<T>()) * sizeof(T)) == 0;
-  }
-
-  T* out_;
-  std::int64_t columns_;
-  bool past_caches_;
-};
-
 // The gradient of features through phi to x, where it is taken. The sum of their weights, which phi's epsilon
 // is multiplied with, is complete when the first vector is written.
 template <class T>
