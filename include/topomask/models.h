@@ -9,8 +9,8 @@ namespace topomask {
 // The vision transformer (Dosovitskiy 2021) with a variant of attention in every block: patches, learned
 // position embeddings, pre-norm blocks, a norm, pooling and a linear head.
 //
-// Initial weights are those of scenic's ViT: Xavier-uniform matrices, zero biases (MLP: N(0, 1e-6)), position
-// embeddings N(0, 0.02).
+// Unless the options say otherwise, initial weights are those of scenic's ViT: Xavier-uniform matrices, zero
+// biases (MLP: N(0, 1e-6)), a zero head, position embeddings N(0, 0.02).
 class VitImpl : public torch::nn::Module {
  public:
   explicit VitImpl(const VitOptions& options);
