@@ -30,7 +30,7 @@ struct BoxLevels {
 
 struct Workspace {
   float* partial;                      // [kBoxBlocks * 6]
-  std::int32_t* cell_count;            // [kCells + kGroups] points a cell, and a group of cells
+  std::int32_t* cell_count;            // [kCells] points a cell
   std::uint64_t *key, *sorted_key;     // [count], or as many uint32
   std::int32_t *index, *sorted_index;  // [count]
   float4* point;                       // [leaves * 32] sorted: x, y, z, index
@@ -49,7 +49,7 @@ std::size_t lay_out(char* memory, std::int64_t count, Workspace& space) {
   };
   const auto points = static_cast<std::size_t>(count);
   space.partial = reinterpret_cast<float*>(take(kBoxBlocks * 6 * sizeof(float)));
-  space.cell_count = reinterpret_cast<std::int32_t*>(take((kCells + kGroups) * sizeof(std::int32_t)));
+  space.cell_count = reinterpret_cast<std::int32_t*>(take(kCells * sizeof(std::int32_t)));
   space.key = reinterpret_cast<std::uint64_t*>(take(8 * points));
   space.sorted_key = reinterpret_cast<std::uint64_t*>(take(8 * points));
   space.index = reinterpret_cast<std::int32_t*>(take(4 * points));
@@ -418,7 +418,6 @@ __global__ void __launch_bounds__(kKeyThreads)
   const auto here = static_cast<std::uint32_t>(scale.key(coordinate + i * dimension));
   cell[i] = here;
   rank[i] = atomicAdd(&cell_count[here], 1);
-  atomicAdd(&cell_count[kCells + here / kCellsAGroup], 1);
 }
 
 // Moves points to their cells: behind all groups before theirs, all cells of the group before theirs, and
@@ -429,7 +428,10 @@ __global__ void __launch_bounds__(kGroups)
                    std::int64_t count, std::int32_t* sorted_index) {
   __shared__ std::int32_t before[kGroups], of_warp[kGroups / 32];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const std::int32_t own = cell_count[kCells + thread];
+  const auto* cells = reinterpret_cast<const int4*>(cell_count + thread * kCellsAGroup);
+  std::int32_t own = 0;
+#pragma unroll
+  for (int c = 0; c < kCellsAGroup / 4; ++c) own += cells[c].x + cells[c].y + cells[c].z + cells[c].w;
   std::int32_t sum = own;
   for (int step = 1; step < 32; step *= 2) {
     const std::int32_t left = __shfl_up_sync(~0u, sum, step);
@@ -467,7 +469,7 @@ cudaError_t sort_points(const KnnArguments& a, const Workspace& space, cudaStrea
   static_assert(kGroups == 1024 && kGroups % kKeyThreads == 0);
   auto* cell = reinterpret_cast<std::uint32_t*>(space.key);
   partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(a.coordinate, a.count, a.dimension, space.partial,
-                                                        space.cell_count, kCells + kGroups);
+                                                        space.cell_count, kCells);
   count_cells<<<blocks_of(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
       a.coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
   scatter_points<<<blocks_of(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
