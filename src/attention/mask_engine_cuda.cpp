@@ -73,6 +73,20 @@ at::Tensor workspace_for(const DeviceRows& rows, const RowAttentionShape& shape,
   return at::empty({row_attention_workspace(rows, shape)}, options);
 }
 
+// dL/dM [pairs, nnz] summed over the batch, and over heads that share values, in one fixed order.
+at::Tensor summed(const at::Tensor& grad_value, const Share& share, std::int64_t value_rows, Real dtype,
+                  cudaStream_t stream) {
+  constexpr std::int64_t kFewPairs = 64;  // one thread adds up those of an entry
+  const std::int64_t nnz = grad_value.size(1);
+  const at::Tensor by_head = grad_value.view({share.shape.batch, share.shape.heads, nnz});
+  if (value_rows == share.shape.heads) return share.shape.batch == 1 ? by_head[0] : by_head.sum(0);
+  if (share.pairs() > kFewPairs) return by_head.sum(at::IntArrayRef{0, 1}).unsqueeze(0);
+  at::Tensor sum = at::empty({1, nnz}, grad_value.options());
+  check_cuda(sum_of_pairs(grad_value.const_data_ptr(), dtype, share.pairs(), nnz, sum.data_ptr(), stream),
+             "mask engine, sum over heads");
+  return sum;
+}
+
 class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> {
  public:
   // values: one tensor a pattern, [1 or heads, nnz], float32 (float64 for float64 q).
@@ -165,11 +179,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       pass.workspace = workspace.data_ptr();
       check_cuda(column_attention_backward(pass, launch.stream), "mask engine, backward over columns");
       if (grad_value.defined()) {
-        // Summed over the batch, and over heads that share values, in one fixed order.
-        const at::Tensor by_head = grad_value.view({share.shape.batch, share.shape.heads, pattern.nnz()});
-        grad_values[which] = values.size(0) == share.shape.heads
-                                 ? (share.shape.batch == 1 ? by_head[0] : by_head.sum(0))
-                                 : by_head.sum(at::IntArrayRef{0, 1}).unsqueeze(0);
+        grad_values[which] = summed(grad_value, share, values.size(0), pass.dtype, launch.stream);
       }
       count_multiply_adds(2 * share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
       count_other_flops(share.pairs() * pattern.nnz() * (share.shape.softmax ? 10 : 6));

@@ -4,6 +4,7 @@
 
 #include "attention/cuda/row_attention_device.cuh"
 #include "attention/cuda/row_attention_kernels.h"
+#include "core/cuda/grid.h"
 
 namespace topomask {
 
@@ -76,6 +77,28 @@ __global__ void combine_sums(DeviceRows rows, RowAttentionShape shape, const voi
     for (std::int64_t s = at.first_segment; s < at.last_segment; ++s)
       sum += segment_row_of<R>(const_cast<void*>(workspace), rows, at.pair, s, width)[first + c];
     out[c] = from_real<T>(relu && !(to_real(x[c]) >= 0) ? R{0} : sum);
+  }
+}
+
+constexpr int kSumThreads = 256, kSumEntries = 2;  // of a thread: enough loads in flight
+
+template <class R>
+__global__ void __launch_bounds__(kSumThreads)
+    add_pairs(const R* grad_value, std::int64_t pairs, std::int64_t nnz, R* sum) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kSumThreads * kSumEntries + threadIdx.x;
+  R own[kSumEntries] = {};
+#pragma unroll 8
+  for (std::int64_t p = 0; p < pairs; ++p) {
+#pragma unroll
+    for (int e = 0; e < kSumEntries; ++e) {
+      const std::int64_t entry = first + e * kSumThreads;
+      if (entry < nnz) own[e] += __ldcs(grad_value + p * nnz + entry);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < kSumEntries; ++e) {
+    const std::int64_t entry = first + e * kSumThreads;
+    if (entry < nnz) sum[entry] = own[e];
   }
 }
 
@@ -197,6 +220,19 @@ cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStre
       combine(pass, pass.columns, {width, 0, m, pass.k, pass.shape.relu, pass.grad_k}, stream);
   if (key_status != cudaSuccess) return key_status;
   return combine(pass, pass.columns, {width, m, d_v, pass.grad_out, false, pass.grad_v}, stream);
+}
+
+cudaError_t sum_of_pairs(const void* grad_value, Real dtype, std::int64_t pairs, std::int64_t nnz, void* sum,
+                         cudaStream_t stream) {
+  if (nnz == 0) return cudaSuccess;
+  const unsigned blocks = blocks_for(nnz, kSumThreads * kSumEntries);
+  const auto launch = [&](auto zero) {
+    using R = decltype(zero);
+    add_pairs<<<blocks, kSumThreads, 0, stream>>>(static_cast<const R*>(grad_value), pairs, nnz,
+                                                  static_cast<R*>(sum));
+    return cudaGetLastError();
+  };
+  return dtype == Real::float64 ? launch(double{}) : launch(float{});
 }
 
 }  // namespace topomask

@@ -66,4 +66,8 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
 // The column half: grad_k and grad_v.
 cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream);
 
+// sum[e] = the sum of grad_value[p, e] over the pairs p, in their order.
+cudaError_t sum_of_pairs(const void* grad_value, Real dtype, std::int64_t pairs, std::int64_t nnz, void* sum,
+                         cudaStream_t stream);
+
 }  // namespace topomask

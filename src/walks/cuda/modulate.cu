@@ -44,9 +44,15 @@ __global__ void modulate_entries(DepositView deposits, const Scalar* f, std::int
   }
 }
 
+// The first lane gets the sum.
+__device__ double sum_of_warp(double x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_down_sync(~0u, x, step);
+  return x;
+}
+
 constexpr int kBackwardThreads = 128;
 constexpr int kTermsAtOnce = 32;
-constexpr std::int64_t kMaxRuns = 512, kMinEntriesPerRun = 256;
+constexpr std::int64_t kMaxRuns = 1024, kMinEntriesPerRun = 256;
 
 std::int64_t entries_per_run(std::int64_t nnz) {
   return std::max(kMinEntriesPerRun, (nnz + kMaxRuns - 1) / kMaxRuns);
@@ -75,13 +81,14 @@ __global__ void __launch_bounds__(kBackwardThreads)
     }
   }
   __syncthreads();
-  for (int half = kBackwardThreads / 2; half > 0; half /= 2) {
-    if (thread < half) {
-      for (int k = 0; k < here; ++k) column[k][thread] += column[k][thread + half];
-    }
-    __syncthreads();
+  const int lane = thread % 32;
+  for (int k = thread / 32; k < here; k += kBackwardThreads / 32) {
+    double sum = 0;
+#pragma unroll
+    for (int t = 0; t < kBackwardThreads; t += 32) sum += column[k][t + lane];
+    sum = sum_of_warp(sum);
+    if (lane == 0) partial[(run * heads + head) * terms + first_term + k] = sum;
   }
-  if (thread < here) partial[(run * heads + head) * terms + first_term + thread] = column[thread][0];
 }
 
 // One warp a (head, hop).
@@ -92,7 +99,7 @@ __global__ void modulate_total(const double* partial, std::int64_t runs, std::in
   if (cell >= cells) return;
   double sum = 0;
   for (std::int64_t run = lane; run < runs; run += 32) sum += partial[run * cells + cell];
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+  sum = sum_of_warp(sum);
   if (lane == 0) grad_f[cell] = static_cast<Scalar>(sum);
 }
 
