@@ -31,6 +31,7 @@ class VitImpl : public torch::nn::Module {
   PatchEmbedding patch_embedding_ = nullptr;
   at::Tensor position_embedding_, cls_token_;  // [1, N, C], [1, 1, C]
   torch::nn::ModuleList blocks_ = nullptr;
+  MaskBank mask_bank_;  // of the blocks
   torch::nn::LayerNorm norm_ = nullptr;
   torch::nn::Linear head_ = nullptr;
 };

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "topomask/attention.h"
 #include "topomask/graph.h"
@@ -44,6 +45,23 @@ struct MaskSite {
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
 
+// The masks of all layers of a model at once, in as few steps as one layer's where they are alike: on a GPU,
+// many small steps take longer than what they compute.
+class DenseMaskModule;
+class MaskBank {
+ public:
+  MaskBank() = default;
+  explicit MaskBank(std::vector<std::shared_ptr<MaskModule>> modules);  // one a layer, or null
+  std::vector<MaskPtr> masks();                                         // mask() of each
+
+ private:
+  at::Tensor head_constants();
+
+  std::vector<std::shared_ptr<MaskModule>> modules_;
+  std::vector<const DenseMaskModule*> together_;  // all of them, if they are alike
+  at::Tensor constants_;
+};
+
 // The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2.
 Graph patch_graph(std::array<std::int64_t, 2> grid);
 
@@ -69,11 +87,12 @@ class SelfAttentionImpl : public torch::nn::Module {
   SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
                     std::shared_ptr<MaskModule> mask, std::int64_t num_global);
   at::Tensor forward(const at::Tensor& x);
-  Branch branch(const at::Tensor& x);  // the same, before it is added up
+  // The same before it is added up, with mask()->mask() or null.
+  Branch branch(const at::Tensor& x, const MaskPtr& mask);
   const std::shared_ptr<MaskModule>& mask() const { return mask_; }
 
  private:
-  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, MaskPtr mask) const;
 
   std::int64_t heads_, num_global_;
   AttentionVariant variant_;
@@ -99,7 +118,8 @@ class TransformerBlockImpl : public torch::nn::Module {
  public:
   TransformerBlockImpl(std::int64_t embedding, std::int64_t hidden, double dropout, SelfAttention attention);
   at::Tensor forward(const at::Tensor& x);
-  void pass(ResidualStream& stream);  // the same, the last branch left pending
+  // The same with attention's mask as it is now or null, the last branch left pending.
+  void pass(ResidualStream& stream, const MaskPtr& mask);
   const SelfAttention& attention() const { return attention_; }
 
  private:

@@ -17,11 +17,13 @@ VitImpl::VitImpl(const VitOptions& options) : options_(options) {
   if (num_global > 0) cls_token_ = register_parameter("cls_token", at::zeros({1, 1, options_.embedding}));
   blocks_ = register_module("blocks", torch::nn::ModuleList());
   MaskSite site = {.grid = {options_.grid_height(), options_.grid_width()}, .heads = options_.heads};
+  std::vector<std::shared_ptr<MaskModule>> masks;
   for (site.layer = 0; site.layer < options_.layers; ++site.layer) {
-    SelfAttention attention(options_.embedding, options_.heads, options_.attention,
-                            make_mask_module(options_.attention, options_.mask, site), num_global);
+    masks.push_back(make_mask_module(options_.attention, options_.mask, site));
+    SelfAttention attention(options_.embedding, options_.heads, options_.attention, masks.back(), num_global);
     blocks_->push_back(TransformerBlock(options_.embedding, options_.mlp, options_.dropout, attention));
   }
+  mask_bank_ = MaskBank(std::move(masks));
   norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options_.embedding})));
   head_ = register_module("head", torch::nn::Linear(options_.embedding, options_.num_classes));
   initialise();
@@ -84,7 +86,9 @@ at::Tensor VitImpl::forward(const at::Tensor& images) {
   at::Tensor x = patch_embedding_(images);
   if (cls_token_.defined()) x = at::cat({cls_token_.expand({x.size(0), -1, -1}).to(x.dtype()), x}, 1);
   ResidualStream stream{at::dropout(x + position_embedding_, options_.dropout, is_training())};
-  for (const auto& block : *blocks_) block->as<TransformerBlock>()->pass(stream);
+  const std::vector<MaskPtr> masks = mask_bank_.masks();
+  for (std::size_t layer = 0; layer < masks.size(); ++layer)
+    blocks_->ptr<TransformerBlockImpl>(layer)->pass(stream, masks[layer]);
   x = stream.normalise(norm_);
   return head_(cls_token_.defined() ? x.select(1, 0) : x.mean(1));
 }

@@ -66,14 +66,12 @@ SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads,
   if (mask) mask_ = register_module("mask", std::move(mask));
 }
 
-at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     MaskPtr mask) const {
   if (variant_ == AttentionVariant::softmax) return at::scaled_dot_product_attention(q, k, v);
   AttentionOptions options;
-  MaskPtr mask;
-  // Masks are sums of many terms and stay in float32; the engines know bfloat16 operands by themselves.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  if (mask_ != nullptr) {
-    mask = mask_->mask();
+  if (mask != nullptr) {
     if (num_global_ > 0) mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
   } else if (few_on_tensor_cores(q)) {
     mask = std::make_shared<DenseMask>(at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kFloat)));
@@ -86,19 +84,19 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
   return attention(q, k, v, mask, options);
 }
 
-Branch SelfAttentionImpl::branch(const at::Tensor& x) {
+Branch SelfAttentionImpl::branch(const at::Tensor& x, const MaskPtr& mask) {
   const std::int64_t batch = x.size(0), tokens = x.size(1), embedding = x.size(2);
   // [B, N, 3, H, d], cut so that the gradients of q, k and v are written side by side in one pass.
   const std::vector<at::Tensor> qkv = linear_layer(x, qkv_->weight, qkv_->bias)
                                           .view({batch, tokens, 3, heads_, embedding / heads_})
                                           .unbind(2);
   const at::Tensor mixed =
-      attend(qkv[0].transpose(1, 2), qkv[1].transpose(1, 2), qkv[2].transpose(1, 2));  // [B, H, N, d]
+      attend(qkv[0].transpose(1, 2), qkv[1].transpose(1, 2), qkv[2].transpose(1, 2), mask);  // [B, H, N, d]
   return last_layer(projection_, mixed.transpose(1, 2).reshape({batch, tokens, embedding}));
 }
 
 at::Tensor SelfAttentionImpl::forward(const at::Tensor& x) {
-  return branch(x).total();
+  return branch(x, MaskBank({mask_}).masks()[0]).total();
 }
 
 MlpImpl::MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout) : dropout_(dropout) {
@@ -131,14 +129,14 @@ Branch TransformerBlockImpl::dropped(Branch branch) const {
   return {at::dropout(branch.total(), dropout_, true), {}};
 }
 
-void TransformerBlockImpl::pass(ResidualStream& stream) {
-  stream.pending = dropped(attention_->branch(stream.normalise(norm1_)));
+void TransformerBlockImpl::pass(ResidualStream& stream, const MaskPtr& mask) {
+  stream.pending = dropped(attention_->branch(stream.normalise(norm1_), mask));
   stream.pending = dropped(mlp_->branch(stream.normalise(norm2_)));
 }
 
 at::Tensor TransformerBlockImpl::forward(const at::Tensor& x) {
   ResidualStream stream{x};
-  pass(stream);
+  pass(stream, MaskBank({attention_->mask()}).masks()[0]);
   return stream.total();
 }
 

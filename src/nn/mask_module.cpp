@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "nn/dense_mask_module.h"
 #include "nn/few_tokens.h"
 #include "topomask/absolute_mask.h"
 #include "topomask/graph_builders.h"
@@ -52,8 +53,23 @@ class TermSum : public torch::autograd::Function<TermSum> {
   }
 };
 
+// A A^T of every head. [heads, N, M] -> [heads, N, N]
+class Square : public torch::autograd::Function<Square> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& a) {
+    context->save_for_backward({a});
+    return at::bmm(a, a.transpose(1, 2));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const at::Tensor a = context->get_saved_variables()[0];
+    return {at::bmm(grads[0] + grads[0].transpose(1, 2), a)};  // one product instead of two
+  }
+};
+
 // |sum_k f_k T_k|, or |Phi Phi^T| of it, for patches that are few enough to write the mask out.
-class DenseSeriesModule final : public MaskModule {
+class DenseSeriesModule final : public DenseMaskModule {
  public:
   DenseSeriesModule(at::Tensor terms, std::int64_t heads, bool squared) : squared_(squared) {
     terms_ = register_buffer("terms", std::move(terms));
@@ -61,14 +77,15 @@ class DenseSeriesModule final : public MaskModule {
         register_parameter("modulation", initial_modulation(heads, static_cast<int>(terms_.size(1)) - 1));
   }
 
-  MaskPtr mask() const override {
-    const std::int64_t heads = modulation_.size(0), sets = terms_.size(0), count = terms_.size(1),
-                       nodes = terms_.size(2);
-    const at::Tensor flat = terms_.view({sets, count, nodes * nodes});
-    const at::Tensor sum = sets == 1 ? at::matmul(modulation_, flat[0]) : TermSum::apply(modulation_, flat);
-    at::Tensor matrix = sum.view({heads, nodes, nodes});
-    if (squared_) matrix = at::bmm(matrix, matrix.transpose(1, 2));
-    return std::make_shared<DenseMask>(matrix.abs());
+  const at::Tensor& parameter() const override { return modulation_; }
+  at::Tensor head_constants() const override { return terms_.size(0) == 1 ? at::Tensor() : terms_; }
+  at::Tensor shared_constants() const override { return terms_.size(0) == 1 ? terms_ : at::Tensor(); }
+  at::Tensor matrices(const at::Tensor& modulation, const at::Tensor& head_terms) const override {
+    const std::int64_t heads = modulation.size(0), nodes = terms_.size(2);
+    const at::Tensor sum = head_terms.defined() ? TermSum::apply(modulation, head_terms.flatten(2))
+                                                : at::matmul(modulation, terms_[0].flatten(1));
+    const at::Tensor matrix = sum.view({heads, nodes, nodes});
+    return (squared_ ? Square::apply(matrix) : matrix).abs();
   }
 
  private:
@@ -115,13 +132,14 @@ class SparseSeriesModule final : public MaskModule {
   at::Tensor modulation_;
 };
 
-class ToeplitzModule final : public MaskModule {
+// Block-Toeplitz masks of offsets on a grid, all of them 1 at the start. Up to kDenseNodes patches they are
+// gathered, which costs less than the transforms of a fast product.
+class GatheredToeplitzModule final : public DenseMaskModule {
  public:
-  ToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : grid_(grid) {
-    const std::int64_t rows = 2 * grid[0] - 1, columns = 2 * grid[1] - 1, nodes = grid[0] * grid[1];
-    offsets_ = register_parameter("offsets", at::ones({heads, rows * columns}));
-    if (nodes > kDenseNodes) return;
-    const at::Tensor node = at::arange(nodes), row = node.floor_divide(grid[1]),
+  GatheredToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : nodes_(grid[0] * grid[1]) {
+    const std::int64_t columns = 2 * grid[1] - 1;
+    offsets_ = register_parameter("offsets", at::ones({heads, (2 * grid[0] - 1) * columns}));
+    const at::Tensor node = at::arange(nodes_), row = node.floor_divide(grid[1]),
                      column = node.remainder(grid[1]);
     const auto offset = [](const at::Tensor& coordinate, std::int64_t size) {
       return coordinate.unsqueeze(0) - coordinate.unsqueeze(1) + size - 1;
@@ -129,23 +147,35 @@ class ToeplitzModule final : public MaskModule {
     index_ = register_buffer("index", (offset(row, grid[0]) * columns + offset(column, grid[1])).view({-1}));
   }
 
+  const at::Tensor& parameter() const override { return offsets_; }
+  at::Tensor shared_constants() const override { return index_; }
+  at::Tensor matrices(const at::Tensor& offsets, const at::Tensor&) const override {
+    // Module::to converts buffers of whole numbers as well, hence the kLong.
+    return offsets.abs().index_select(1, index_.to(at::kLong)).view({offsets.size(0), nodes_, nodes_});
+  }
+
+ private:
+  std::int64_t nodes_;
+  at::Tensor offsets_, index_;
+};
+
+class ToeplitzModule final : public MaskModule {
+ public:
+  ToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : grid_(grid) {
+    offsets_ = register_parameter("offsets", at::ones({heads, (2 * grid[0] - 1) * (2 * grid[1] - 1)}));
+  }
+
   MaskPtr mask() const override {
-    const std::int64_t nodes = grid_[0] * grid_[1];
-    // Gathering costs less than the transforms of a fast product. (Module::to converts buffers of whole
-    // numbers as well, hence the kLong.)
-    if (index_.defined())
-      return std::make_shared<DenseMask>(
-          offsets_.abs().index_select(1, index_.to(at::kLong)).view({offsets_.size(0), nodes, nodes}));
     return std::make_shared<ToeplitzMask>(std::vector<std::int64_t>(grid_.begin(), grid_.end()), offsets_,
                                           OffsetTransform::absolute);
   }
 
  private:
   std::array<std::int64_t, 2> grid_;
-  at::Tensor offsets_, index_;
+  at::Tensor offsets_;
 };
 
-class LearnedFeaturesModule final : public MaskModule {
+class LearnedFeaturesModule final : public DenseMaskModule {
  public:
   LearnedFeaturesModule(std::int64_t nodes, const MaskSite& site, std::uint64_t seed) {
     features_ = register_parameter("features", at::empty({site.heads, nodes, nodes}));
@@ -155,8 +185,9 @@ class LearnedFeaturesModule final : public MaskModule {
                 "features");
   }
 
-  MaskPtr mask() const override {
-    return std::make_shared<DenseMask>(at::bmm(features_, features_.transpose(1, 2)).abs());
+  const at::Tensor& parameter() const override { return features_; }
+  at::Tensor matrices(const at::Tensor& features, const at::Tensor&) const override {
+    return Square::apply(features).abs();
   }
 
  private:
@@ -230,6 +261,7 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
     case AttentionVariant::linear:
       return nullptr;
     case AttentionVariant::toeplitz:
+      if (nodes <= kDenseNodes) return std::make_shared<GatheredToeplitzModule>(site.grid, site.heads);
       return std::make_shared<ToeplitzModule>(site.grid, site.heads);
     case AttentionVariant::power_series:
       return make_power_series_module(options, site, patch_graph(site.grid));

@@ -292,6 +292,59 @@ TEST(MaskModule, ManyWalksComeNearThePowerSeries) {
   EXPECT_LT(last, 0.01);
 }
 
+// Layers whose masks are alike are computed together; others, and layers without one, each for itself.
+TEST(MaskBank, HasEveryLayersMaskAndGradient) {
+  MaskOptions shared_walks = {.num_walks = 6, .p_halt = 0.3, .max_hops = 3, .seed = 5};
+  const MaskOptions own_walks = shared_walks;
+  shared_walks.share_walks = true;
+  struct Case {
+    AttentionVariant variant;
+    MaskOptions options;
+    std::array<std::int64_t, 2> grid = {4, 3};
+  };
+  for (const Case& c :
+       {Case{AttentionVariant::grf, own_walks}, Case{AttentionVariant::grf, shared_walks},
+        Case{AttentionVariant::grf_asymmetric, own_walks}, Case{AttentionVariant::ad_hoc, own_walks},
+        Case{AttentionVariant::power_series, own_walks}, Case{AttentionVariant::toeplitz, own_walks},
+        Case{AttentionVariant::learned_features, own_walks}, Case{AttentionVariant::neighbours, own_walks},
+        Case{AttentionVariant::grf, own_walks, {40, 40}}}) {
+    SCOPED_TRACE(attention_variant_name(c.variant));
+    std::vector<std::shared_ptr<MaskModule>> modules;
+    for (std::int64_t layer = 0; layer < 3; ++layer) {
+      const MaskSite site = {.grid = c.grid, .heads = 2, .layer = layer};
+      modules.push_back(make_mask_module(c.variant, c.options, site));
+      for (const at::Tensor& parameter : modules.back()->parameters())
+        parameter.detach().copy_(test_values(parameter.sizes(), static_cast<int>(layer)));
+    }
+    const at::Tensor slope = test_values({2, c.grid[0] * c.grid[1], c.grid[0] * c.grid[1]});
+    MaskBank bank(modules);
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // other constants than before
+      if (c.grid[0] > 4 && dtype == at::kDouble) continue;          // walks stay in float32
+      for (const auto& module : modules) module->to(dtype);
+      const std::vector<MaskPtr> masks = bank.masks();
+      ASSERT_EQ(masks.size(), 3);
+      for (std::size_t layer = 0; layer < 3; ++layer) {
+        const auto run = [&](const MaskPtr& mask) {
+          const at::Tensor matrix = mask->dense(dtype);
+          std::vector<at::Tensor> result = {matrix.detach()};
+          const std::vector<at::Tensor> parameters = modules[layer]->parameters();
+          if (parameters.empty()) return result;
+          const at::Tensor loss = (matrix * slope.to(dtype)).sum();
+          result.push_back(torch::autograd::grad({loss}, parameters, {}, true)[0]);
+          return result;
+        };
+        const auto together = run(masks[layer]), alone = run(modules[layer]->mask());
+        ASSERT_EQ(together.size(), alone.size());
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+          EXPECT_LE(max_difference(together[i], alone[i]),
+                    (dtype == at::kDouble ? 1e-12 : 1e-4) * (1 + alone[i].abs().max().item<double>()));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(MaskBank({nullptr, nullptr}).masks(), std::vector<MaskPtr>(2));
+}
+
 TEST(Vit, RefusesSizesThatDoNotFit) {
   VitOptions options;
   options.patch = 5;
