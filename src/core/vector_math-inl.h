@@ -67,7 +67,12 @@ struct LoadPlain {
 struct LoadRelu {
   template <class V>
   HWY_INLINE V operator()(V x) const {
-    return hn::Max(x, hn::Zero(hn::DFromV<V>()));
+    using D = hn::DFromV<V>;
+    if constexpr (sizeof(hn::TFromD<D>) == 4) {
+      const hn::RebindToSigned<D> whole;
+      return hn::BitCast(D(), hn::Max(hn::BitCast(whole, x), hn::Zero(whole)));
+    }
+    return hn::Max(x, hn::Zero(D()));
   }
   HWY_INLINE float operator()(float x) const { return x > 0 ? x : 0; }
   HWY_INLINE double operator()(double x) const { return x > 0 ? x : 0; }

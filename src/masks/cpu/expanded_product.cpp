@@ -1,23 +1,12 @@
 #include "masks/cpu/expanded_product.h"
 
-#include <hwy/highway.h>
-#include <hwy/targets.h>
-
 #include <algorithm>
 #include <bit>
 #include <limits>
 
+#include "core/avx512.h"
 #include "core/flops.h"
 #include "core/parallel.h"
-
-#if HWY_ARCH_X86_64
-// GCC 12 warns about the undefined vectors that its own header makes on purpose (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-#define TOPOMASK_AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq")))
-#endif
 
 namespace topomask {
 
@@ -36,7 +25,7 @@ std::int64_t chunks_of(const SparseRows& product, std::int64_t row) {
 
 Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns,
                            const SparseRows& product) {
-  if ((hwy::SupportedTargets() & HWY_AVX3) == 0) return {};
+  if (!has_avx512()) return {};
   if (std::max(query.nnz(), key_columns.nnz()) > std::numeric_limits<std::int32_t>::max()) return {};
   Expansions result;
   std::vector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1, 0);

@@ -1,0 +1,76 @@
+// Values for a modulation, to the last bit, however they are computed.
+#include "walks/cpu/modulate.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/random.h"
+
+namespace topomask {
+namespace {
+
+struct Deposits {
+  std::vector<std::int64_t> ptr = {0};
+  std::vector<std::int16_t> hop;
+  std::vector<float> load;
+
+  // Entries of one deposit mostly, up to `most` now and then.
+  Deposits(std::int64_t entries, std::uint64_t most, std::uint64_t hops) {
+    std::uint64_t state = 7;
+    const auto below = [&](std::uint64_t bound) {
+      state = derive_seed(state, 1);
+      return state % bound;
+    };
+    for (std::int64_t entry = 0; entry < entries; ++entry) {
+      const std::uint64_t count = 1 + (below(3) == 0 ? below(most) : 0);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        hop.push_back(static_cast<std::int16_t>(below(hops)));
+        load.push_back(static_cast<float>(below(1000)) / 700 - 0.5f);
+      }
+      ptr.push_back(static_cast<std::int64_t>(hop.size()));
+    }
+  }
+  DepositView view() const {
+    return {static_cast<std::int64_t>(ptr.size()) - 1, ptr.data(), hop.data(), load.data()};
+  }
+};
+
+template <class Scalar>
+void expect_sums_in_order(const Deposits& deposits, std::int64_t terms) {
+  constexpr std::int64_t kHeads = 2;
+  const DepositView view = deposits.view();
+  std::vector<Scalar> f, values(static_cast<std::size_t>(kHeads * view.nnz), Scalar{-1});
+  for (std::int64_t i = 0; i < kHeads * terms; ++i) f.push_back(Scalar(1) / Scalar(i + 3));
+  modulate(view, f.data(), kHeads, terms, values.data());
+  for (std::int64_t head = 0; head < kHeads; ++head) {
+    for (std::int64_t entry = 0; entry < view.nnz; ++entry) {
+      Scalar sum = 0;
+      for (std::int64_t i = view.deposit_ptr[entry]; i < view.deposit_ptr[entry + 1]; ++i) {
+        const Scalar factor = view.hop[i] < terms ? f[head * terms + view.hop[i]] : Scalar{0};
+        const Scalar product = static_cast<Scalar>(view.load[i]) * factor;
+        sum += product;
+      }
+      ASSERT_EQ(values[head * view.nnz + entry], sum) << "entry " << entry << ", head " << head;
+    }
+  }
+}
+
+TEST(Modulate, AddsDepositsInOrder) {
+  for (const std::int64_t entries : {1, 15, 16, 17, 1000, 40000}) {
+    for (const std::uint64_t most : {1, 3, 6, 90}) {  // few enough for a word of bits, and too many
+      for (const std::int64_t terms : {1, 11, 16, 17, 32, 33, 50}) {
+        SCOPED_TRACE(::testing::Message() << entries << " entries, " << most << " deposits, " << terms);
+        const Deposits deposits(entries, most, 40);  // hops beyond the terms among them
+        expect_sums_in_order<float>(deposits, terms);
+        if (HasFatalFailure()) return;
+        expect_sums_in_order<double>(deposits, terms);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace topomask
