@@ -16,7 +16,7 @@ struct Deposits {
   std::vector<std::int16_t> hop;
   std::vector<float> load;
 
-  // Entries of one deposit mostly, up to `most` now and then.
+  // Entries of one deposit mostly, up to `most` now and then, and a few of none.
   Deposits(std::int64_t entries, std::uint64_t most, std::uint64_t hops) {
     std::uint64_t state = 7;
     const auto below = [&](std::uint64_t bound) {
@@ -24,7 +24,7 @@ struct Deposits {
       return state % bound;
     };
     for (std::int64_t entry = 0; entry < entries; ++entry) {
-      const std::uint64_t count = 1 + (below(3) == 0 ? below(most) : 0);
+      const std::uint64_t count = below(200) == 0 ? 0 : 1 + (below(3) == 0 ? below(most) : 0);
       for (std::uint64_t i = 0; i < count; ++i) {
         hop.push_back(static_cast<std::int16_t>(below(hops)));
         load.push_back(static_cast<float>(below(1000)) / 700 - 0.5f);

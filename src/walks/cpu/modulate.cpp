@@ -65,10 +65,8 @@ class BlockAvx512 {
     multiply(first, count);
     std::int64_t entry = begin;
     for (; entry + kLanes <= end; entry += kLanes) {
-      const std::int64_t at = deposits_.deposit_ptr[entry];
-      if (deposits_.deposit_ptr[entry + kLanes] - at <= kMaxGroup) {
-        sum_group(deposits_.deposit_ptr + entry, product_.data() + (at - first), out + entry);
-      } else {
+      const float* product = product_.data() + (deposits_.deposit_ptr[entry] - first);
+      if (!sum_group(deposits_.deposit_ptr + entry, product, out + entry)) {
         sum_one_by_one(entry, entry + kLanes, first, out);
       }
     }
@@ -99,14 +97,16 @@ class BlockAvx512 {
     return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0) | _mm_extract_epi64(two, 1));
   }
 
-  // ptr: where the deposits of 16 entries begin; product: those of the first.
-  TOPOMASK_AVX512 static void sum_group(const std::int64_t* ptr, const float* product, float* out) {
+  // ptr: where the deposits of 16 entries begin; product: those of the first. False where the entries have
+  // too many deposits, or one of them has none.
+  TOPOMASK_AVX512 static bool sum_group(const std::int64_t* ptr, const float* product, float* out) {
     const __m512i base = _mm512_set1_epi64(ptr[0]), one = _mm512_set1_epi64(1);
     const auto bits_of = [&](const std::int64_t* at) TOPOMASK_AVX512 {
       return _mm512_maskz_sllv_epi64(0xFF, one, _mm512_sub_epi64(_mm512_loadu_si512(at), base));
     };
     const std::uint64_t firsts = any_bits(_mm512_or_si512(bits_of(ptr), bits_of(ptr + 8)));
     const std::int64_t count = ptr[kLanes] - ptr[0];
+    if (count > kMaxGroup || std::popcount(firsts) != kLanes || firsts >> count != 0) return false;
     const std::uint64_t begins = firsts | std::uint64_t{1} << count;
     // Where an entry begins that has two, three, four, more deposits.
     const std::uint64_t two = firsts & ~(begins >> 1), three = two & ~(begins >> 2),
@@ -128,6 +128,7 @@ class BlockAvx512 {
       const int entry = std::popcount(firsts & ((std::uint64_t{1} << at) - 1));
       for (std::int64_t i = ptr[entry] + 4; i < ptr[entry + 1]; ++i) out[entry] += product[i - ptr[0]];
     }
+    return true;
   }
 
   void sum_one_by_one(std::int64_t begin, std::int64_t end, std::int64_t first, float* out) const {
