@@ -68,6 +68,8 @@ struct LoadRelu {
   template <class V>
   HWY_INLINE V operator()(V x) const {
     using D = hn::DFromV<V>;
+    // Negative floats are negative whole numbers as well, whose maximum does not take the units that products
+    // need.
     if constexpr (sizeof(hn::TFromD<D>) == 4) {
       const hn::RebindToSigned<D> whole;
       return hn::BitCast(D(), hn::Max(hn::BitCast(whole, x), hn::Zero(whole)));
