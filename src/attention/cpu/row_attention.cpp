@@ -188,6 +188,16 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 // Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
 constexpr std::int64_t kRowsAhead = 4;
 
+// Of the rows of k and v that a row of the mask meets, the last has most likely not been met before.
+template <class T>
+HWY_INLINE void fetch_newest(const RowAttention<T>& head, std::int64_t row) {
+  const std::int64_t end = head.mask.row_ptr[row + 1];
+  if (end == head.mask.row_ptr[row]) return;
+  const std::int64_t newest = head.mask.col[end - 1];
+  fetch_row(head.k + newest * head.features, head.features);
+  fetch_row(head.v + newest * head.value_columns, head.value_columns);
+}
+
 // The gradient of features through phi to x, where it is taken. The sum of their weights, which phi's epsilon
 // is multiplied with, is complete when the first vector is written.
 template <class T>
@@ -222,6 +232,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
     if (row + kRowsAhead < end) {
       fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
       result.fetch(row + kRowsAhead);
+      fetch_newest(head, row + kRowsAhead);
     }
     const std::int64_t first = head.mask.row_ptr[row];
     const T* q = head.q + row * head.features;
