@@ -203,6 +203,27 @@ TEST(Features, SharedEnsemblesOfASymmetricGraphShareTheirTensors) {
   EXPECT_TRUE(at::equal(asymmetric.key.to_dense(at::tensor({1.0}, at::kDouble)), at::eye(25, at::kDouble)));
 }
 
+// With W = D^-1/2 A D^-1/2 and uniform steps, the weights of a walk telescope: a visit of node j at hop k weighs
+// sqrt(d_i / d_j) / (1 - p_halt)^k. Where all nodes have the same degree, ad-hoc walks with another f are GRFs.
+TEST(Features, ImportanceWeightsDependOnHopAndDegreesAlone) {
+  const Graph graph = normalise(grid_graph({5, 4}), Normalisation::symmetric);
+  FeatureOptions options;
+  options.walks.num_walks = 30;
+  options.walks.p_halt = 0.2;
+  options.walks.max_hops = 4;
+  options.walks.seed = 3;
+  const WalkFeatures weighted = sample_features(graph, options).query;
+  options.importance_weights = false;
+  const WalkFeatures counted = sample_features(graph, options).query;
+  const at::Tensor root = graph.row_ptr.diff().to(at::kDouble).sqrt();
+  for (int hop = 0; hop <= options.walks.max_hops; ++hop) {
+    at::Tensor only = at::zeros({options.walks.max_hops + 1}, at::kDouble);
+    only[hop] = 1;
+    const at::Tensor expected = root.unsqueeze(1) * counted.to_dense(only) / root / std::pow(0.8, hop);
+    EXPECT_TRUE(at::allclose(weighted.to_dense(only), expected, 1e-5, 1e-6)) << "hop " << hop;
+  }
+}
+
 TEST(Features, DegenerateSizesAreDefined) {
   const at::Tensor f = at::tensor({2.0, 1.0}, at::kDouble);
   EXPECT_EQ(sample_walk_features(Graph(), {}).nnz(), 0);
