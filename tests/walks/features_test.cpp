@@ -203,8 +203,9 @@ TEST(Features, SharedEnsemblesOfASymmetricGraphShareTheirTensors) {
   EXPECT_TRUE(at::equal(asymmetric.key.to_dense(at::tensor({1.0}, at::kDouble)), at::eye(25, at::kDouble)));
 }
 
-// With W = D^-1/2 A D^-1/2 and uniform steps, the weights of a walk telescope: a visit of node j at hop k weighs
-// sqrt(d_i / d_j) / (1 - p_halt)^k. Where all nodes have the same degree, ad-hoc walks with another f are GRFs.
+// With W = D^-1/2 A D^-1/2 and uniform steps, the weights of a walk telescope: a visit of node j at hop k
+// weighs sqrt(d_i / d_j) / (1 - p_halt)^k. Where all nodes have the same degree, ad-hoc walks with another f
+// are GRFs.
 TEST(Features, ImportanceWeightsDependOnHopAndDegreesAlone) {
   const Graph graph = normalise(grid_graph({5, 4}), Normalisation::symmetric);
   FeatureOptions options;
