@@ -45,9 +45,10 @@ struct MaskSite {
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
 
+class DenseMaskModule;  // nn/dense_mask_module.h
+
 // The masks of all layers of a model at once, in as few steps as one layer's where they are alike: on a GPU,
 // many small steps take longer than what they compute.
-class DenseMaskModule;
 class MaskBank {
  public:
   MaskBank() = default;
