@@ -188,14 +188,15 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 // Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
 constexpr std::int64_t kRowsAhead = 4;
 
-// Of the rows of k and v that a row of the mask meets, the last has most likely not been met before.
+// Of the rows of a and b that a row of the mask meets, the last has most likely not been met before.
 template <class T>
-HWY_INLINE void fetch_newest(const RowAttention<T>& head, std::int64_t row) {
-  const std::int64_t end = head.mask.row_ptr[row + 1];
-  if (end == head.mask.row_ptr[row]) return;
-  const std::int64_t newest = head.mask.col[end - 1];
-  fetch_row(head.k + newest * head.features, head.features);
-  fetch_row(head.v + newest * head.value_columns, head.value_columns);
+HWY_INLINE void fetch_newest(const SparseRows& mask, std::int64_t row, const T* a, std::int64_t a_columns,
+                             const T* b, std::int64_t b_columns) {
+  const std::int64_t end = mask.row_ptr[row + 1];
+  if (end == mask.row_ptr[row]) return;
+  const std::int64_t newest = mask.col[end - 1];
+  fetch_row(a + newest * a_columns, a_columns);
+  fetch_row(b + newest * b_columns, b_columns);
 }
 
 // The gradient of features through phi to x, where it is taken. The sum of their weights, which phi's epsilon
@@ -232,7 +233,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
     if (row + kRowsAhead < end) {
       fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
       result.fetch(row + kRowsAhead);
-      fetch_newest(head, row + kRowsAhead);
+      fetch_newest(head.mask, row + kRowsAhead, head.k, head.features, head.v, head.value_columns);
     }
     const std::int64_t first = head.mask.row_ptr[row];
     const T* q = head.q + row * head.features;
@@ -288,6 +289,7 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
       fetch_row(out + (row + kRowsAhead) * d_v, d_v);
       result.fetch(row + kRowsAhead);
       if (head.relu) fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
+      fetch_newest(head.mask, row + kRowsAhead, head.k, head.features, head.v, d_v);
     }
     const std::int64_t first = head.mask.row_ptr[row];
     const T* g = grad_out + row * d_v;
@@ -328,6 +330,7 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
       keys.fetch(column + kRowsAhead);
       values.fetch(column + kRowsAhead);
       if (head.relu) fetch_row(head.k + (column + kRowsAhead) * head.features, head.features);
+      fetch_newest(columns, column + kRowsAhead, head.q, head.features, grad_out, head.value_columns);
     }
     const std::int64_t first = columns.row_ptr[column];
     T total = 0;
