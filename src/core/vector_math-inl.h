@@ -257,30 +257,42 @@ HWY_INLINE void indexed_sum(const WeightOf& weight_of, const T* HWY_RESTRICT row
 // How many vectors a row may have for the loops below to keep a row and a sum of rows in registers.
 constexpr int kMaxRegisterVectors = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 
+// A row of kVectors vectors in registers.
+template <int kVectors, class T>
+struct RegisterRow {
+  using D = hn::ScalableTag<T>;
+  hn::Vec<D> vector[kVectors];
+
+  HWY_INLINE explicit RegisterRow(const T* row) {
+    for (int i = 0; i < kVectors; ++i)
+      vector[i] = hn::LoadU(D(), row + i * static_cast<int>(hn::MaxLanes(D())));
+  }
+};
+
 // The two halves of attention in one loop, four nonzeros at a time: dots of `a` with rows_a, which `combine`
 // turns into weights, and the weighted sum of rows_b. Nothing but the weights passes through memory, and the
 // fetches of rows_b overlap the dots.
+//   dot = <a, load_a(rows_a[index[p]])> + the lanes of `start`
 //   combine(p, count, dots, weights): for the nonzeros p .. p + count - 1, count <= 4; both arrays have four
-//   elements
+//   elements; beyond the count, dots repeat the last one and weights are to be 0
 //   sum = sum_p weight_p load_b(rows_b[index[p]])
 //   store(i, vector i of the sum), after the last combine
 // Rows of `a` and rows_a have kA vectors, those of rows_b kB.
-template <int kA, int kB, class T, class LoadA, class LoadB, class Combine, class Store>
-HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT rows_a, const LoadA& load_a,
-                              const T* HWY_RESTRICT rows_b, const LoadB& load_b,
+template <int kA, int kB, class T, class V, class LoadA, class LoadB, class Combine, class Store>
+HWY_INLINE void dots_then_sum(const RegisterRow<kA, T>& a, V start, const T* HWY_RESTRICT rows_a,
+                              const LoadA& load_a, const T* HWY_RESTRICT rows_b, const LoadB& load_b,
                               const std::int32_t* HWY_RESTRICT index, std::int64_t count,
                               const Combine& combine, const Store& store) {
   using D = hn::ScalableTag<T>;
-  using V = hn::Vec<D>;
   const D d;
   constexpr std::int64_t kLanes = hn::MaxLanes(D());
-  V left[kA], sum[kB];
-  for (int i = 0; i < kA; ++i) left[i] = hn::LoadU(d, a + i * kLanes);
+  V sum[kB];
   for (int i = 0; i < kB; ++i) sum[i] = hn::Zero(d);
   const auto dot = [&](std::int64_t row) HWY_ATTR {
     const T* HWY_RESTRICT right = rows_a + row * (kA * kLanes);
-    V total = hn::Mul(left[0], load_a(hn::LoadU(d, right)));
-    for (int i = 1; i < kA; ++i) total = hn::MulAdd(left[i], load_a(hn::LoadU(d, right + i * kLanes)), total);
+    V total = start;
+    for (int i = 0; i < kA; ++i)
+      total = hn::MulAdd(a.vector[i], load_a(hn::LoadU(d, right + i * kLanes)), total);
     return total;
   };
   const auto add = [&](std::int64_t row, T weight) HWY_ATTR {
@@ -297,13 +309,12 @@ HWY_INLINE void dots_then_sum(const T* HWY_RESTRICT a, const T* HWY_RESTRICT row
     add(r0, weights[0]), add(r1, weights[1]), add(r2, weights[2]), add(r3, weights[3]);
   }
   if (const std::int64_t rest = (count - p) & 3; rest > 0) {  // all that is left: p is where full groups end
-    // The last group repeats its final row; the surplus weights are not used.
+    // The last group repeats its final row, with weight 0: how many are left is a toss that no branch should
+    // guess.
     const std::int64_t r0 = index[p], r1 = index[p + (rest > 1 ? 1 : 0)], r2 = index[count - 1];
     four_sums(d, dot(r0), dot(r1), dot(r2), hn::Zero(d), dots);
     combine(p, rest, dots, weights);
-    add(r0, weights[0]);
-    if (rest > 1) add(r1, weights[1]);
-    if (rest > 2) add(r2, weights[2]);
+    add(r0, weights[0]), add(r1, weights[1]), add(r2, weights[2]);
   }
   for (int i = 0; i < kB; ++i) store(i, sum[i]);
 }

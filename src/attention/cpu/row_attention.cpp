@@ -224,11 +224,10 @@ struct FeatureGradientWriter {
 // The passes above for rows of a few whole vectors, in one loop over the nonzeros each: three times as fast.
 template <int kVectors, class Load, class T>
 HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
-                                     T* out, T* inverse_normaliser, T* dot, Scratch<T>& scratch) {
+                                     T* out, T* inverse_normaliser, T* dot) {
   const hn::CappedTag<T, 4> four;
   const hn::ScalableTag<T> d;
   const Result<T> result(out, head.value_columns, head.past_caches);
-  scratch.reserve(0, head.features);
   for (std::int64_t row = begin; row < end; ++row) {
     if (row + kRowsAhead < end) {
       fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
@@ -236,18 +235,21 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
       fetch_newest(head.mask, row + kRowsAhead, head.k, head.features, head.v, head.value_columns);
     }
     const std::int64_t first = head.mask.row_ptr[row];
-    const T* q = head.q + row * head.features;
-    T shift = 0;
+    RegisterRow<kVectors, T> q(head.q + row * head.features);
+    auto start = hn::Zero(d);  // of phi(k) = relu(k) + epsilon, the second half of every product
     if (head.relu) {
-      shift = head.epsilon * relu_features(q, head.epsilon, head.features, scratch.features.data());
-      q = scratch.features.data();
+      for (auto& x : q.vector) {
+        x = hn::Add(LoadRelu()(x), hn::Set(d, head.epsilon));
+        start = hn::Add(start, x);
+      }
+      start = hn::Mul(start, hn::Set(d, head.epsilon));
     }
     T normaliser = 0;
     auto normalisers = hn::Zero(four);
     const auto weigh = [&](std::int64_t p, std::int64_t count, const T* dots, T* weights) HWY_ATTR {
       if (count == 4) {
         for (std::size_t r = 0; r < 4; r += hn::Lanes(four)) {
-          const auto score = hn::Add(hn::LoadU(four, dots + r), hn::Set(four, shift));
+          const auto score = hn::LoadU(four, dots + r);
           if (dot != nullptr) hn::StoreU(score, four, dot + first + p + r);
           const auto weight = hn::Mul(score, hn::LoadU(four, head.value + first + p + r));
           hn::StoreU(weight, four, weights + r);
@@ -255,10 +257,10 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
         }
         return;
       }
-      for (std::int64_t r = 0; r < count; ++r) {
-        const T score = dots[r] + shift;
-        if (dot != nullptr) dot[first + p + r] = score;
-        weights[r] = score * head.value[first + p + r];
+      for (std::int64_t r = 0; r < 3; ++r) {
+        const std::int64_t at = first + p + std::min(r, count - 1);
+        if (dot != nullptr) dot[at] = dots[r];  // beyond the count, products repeat the last one
+        weights[r] = r < count ? dots[r] * head.value[at] : T{0};
         normaliser += weights[r];
       }
     };
@@ -271,7 +273,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
       }
       write(i, hn::Mul(sum, hn::Set(d, inverse)));
     };
-    dots_then_sum<kVectors, kVectors>(q, head.k, Load(), head.v, LoadPlain(), head.mask.col + first,
+    dots_then_sum<kVectors, kVectors>(q, start, head.k, Load(), head.v, LoadPlain(), head.mask.col + first,
                                       head.mask.row_ptr[row + 1] - first, weigh, normalise);
   }
 }
@@ -309,10 +311,12 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
         }
       }
       for (std::int64_t r = 0; r < count; ++r) total += key_weights[r];
+      for (std::int64_t r = count; r < 4; ++r) key_weights[r] = 0;
     };
     const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.relu, total,
                                          head.epsilon};
-    dots_then_sum<kVectors, kVectors>(g, head.v, LoadPlain(), head.k, Load(), head.mask.col + first,
+    dots_then_sum<kVectors, kVectors>(RegisterRow<kVectors, T>(g), hn::Zero(hn::ScalableTag<T>()), head.v,
+                                      LoadPlain(), head.k, Load(), head.mask.col + first,
                                       head.mask.row_ptr[row + 1] - first, weigh, write);
   }
 }
@@ -370,13 +374,13 @@ HWY_INLINE bool in_registers([[maybe_unused]] const RowAttention<T>& head, [[may
 template <class Load, class T>
 HWY_INLINE void forward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
                                  T* inverse, T* row_max, T* dot) {
-  Scratch<T> scratch;
   // Softmax needs the maximum of a row before its first weight.
   if (!head.softmax && in_registers(head, [&](auto vectors) HWY_ATTR {
-        forward_in_registers<vectors.value, Load>(head, begin, end, out, inverse, dot, scratch);
+        forward_in_registers<vectors.value, Load>(head, begin, end, out, inverse, dot);
       })) {
     return;
   }
+  Scratch<T> scratch;
   forward_rows<Load>(head, begin, end, out, inverse, row_max, dot, scratch);
 }
 
