@@ -201,7 +201,6 @@ at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor
   AT_DISPATCH_FLOATING_TYPES(a.scalar_type(), "sparse_product", [&] {
     cuda::PairSumsArguments<scalar_t> g;
     g.entries = entries;
-    g.pairs = list.first.size(0);
     g.heads = heads;
     g.ptr = list.ptr.const_data_ptr<std::int64_t>();
     g.first = list.first.const_data_ptr<std::int32_t>();

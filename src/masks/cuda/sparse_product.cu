@@ -276,14 +276,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, bool kOneHead>
+template <class T>
 __global__ void __launch_bounds__(kThreads) add_mirrored(const T* values, const std::int64_t* mirror,
                                                          std::int64_t numbers, std::int64_t heads, T* out) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= numbers) return;
-  // Divisions of 64-bit numbers take longer than all the rest.
-  const std::int64_t image = kOneHead ? mirror[at] : mirror[at / heads] * heads + at % heads;
-  out[at] = values[at] + values[image];
+  if (at < numbers) out[at] = values[at] + values[mirror[at / heads] * heads + at % heads];
 }
 
 template <class Kernel>
@@ -363,8 +360,7 @@ cudaError_t add_mirror_image(const T* values, const std::int64_t* mirror, std::i
                              std::int64_t heads, T* out, cudaStream_t stream) {
   const std::int64_t numbers = nnz * heads;
   if (numbers == 0) return cudaSuccess;
-  const auto kernel = heads == 1 ? add_mirrored<T, true> : add_mirrored<T, false>;
-  kernel<<<blocks_for(numbers, kThreads), kThreads, 0, stream>>>(values, mirror, numbers, heads, out);
+  add_mirrored<<<blocks_for(numbers, kThreads), kThreads, 0, stream>>>(values, mirror, numbers, heads, out);
   return cudaGetLastError();
 }
 

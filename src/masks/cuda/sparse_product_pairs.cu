@@ -34,60 +34,43 @@ __global__ void write_pairs(const __grid_constant__ ListPairsArguments a) {
   }
 }
 
-// kShare times kHeads lanes an entry, one a head: a gather reads whole sectors. What belongs to an entry and
-// a head is split among kShare lanes.
-template <class T, int kHeads, int kShare>
+// kHeads lanes an entry, one a head: a gather reads whole sectors.
+template <class T, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     sum_pairs(const __grid_constant__ PairSumsArguments<T> arguments) {
-  constexpr int kLanes = kHeads * kShare, kEntries = kThreads / kLanes;
+  constexpr int kEntries = kThreads / kHeads;
   __shared__ T tile[kHeads][kEntries + 1];
   const PairSumsArguments<T>& g = arguments;
-  const int slot = static_cast<int>(threadIdx.x) / kLanes, lane = static_cast<int>(threadIdx.x) % kHeads,
-            part = static_cast<int>(threadIdx.x) / kHeads % kShare;
+  const int slot = static_cast<int>(threadIdx.x) / kHeads, lane = static_cast<int>(threadIdx.x) % kHeads;
   const std::int64_t first_entry = static_cast<std::int64_t>(blockIdx.x) * kEntries,
                      entry = first_entry + slot;
   const std::int64_t first_head = static_cast<std::int64_t>(blockIdx.y) * kHeads, head = first_head + lane;
-  const bool valid = entry < g.entries && head < g.heads;
   T sum = 0;
-  if (valid) {
+  if (entry < g.entries && head < g.heads) {
     const std::int64_t end = g.ptr[entry + 1];
     const T* __restrict__ a = g.a + head, * __restrict__ b = g.b + head;
 #pragma unroll 4
-    for (std::int64_t i = g.ptr[entry] + part; i < end; i += kShare) {
+    for (std::int64_t i = g.ptr[entry]; i < end; ++i) {
       const std::int64_t first = g.first[i], second = g.second[i];
       sum += a[first * g.heads] * b[second * g.heads];
     }
+    if (!g.heads_first) g.out[entry * g.heads + head] = sum;
   }
-#pragma unroll
-  for (int step = kHeads; step < kLanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (!g.heads_first) {
-    if (valid && part == 0) g.out[entry * g.heads + head] = sum;
-    return;
-  }
+  if (!g.heads_first) return;
   // Turned around in shared memory, so that every head is written in long runs.
-  if (part == 0) tile[lane][slot] = sum;
+  tile[lane][slot] = sum;
   __syncthreads();
   const int h = static_cast<int>(threadIdx.x) / kEntries, s = static_cast<int>(threadIdx.x) % kEntries;
-  if (h < kHeads && first_head + h < g.heads && first_entry + s < g.entries) {
+  if (first_head + h < g.heads && first_entry + s < g.entries) {
     g.out[(first_head + h) * g.entries + first_entry + s] = tile[h][s];
   }
 }
 
-template <class T, int kHeads, int kShare>
-void launch_shares(const PairSumsArguments<T>& a, cudaStream_t stream) {
-  const dim3 grid(blocks_for(a.entries * kHeads * kShare, kThreads),
-                  static_cast<unsigned>((a.heads + kHeads - 1) / kHeads));
-  sum_pairs<T, kHeads, kShare><<<grid, kThreads, 0, stream>>>(a);
-}
-
 template <class T, int kHeads>
 void launch_sums(const PairSumsArguments<T>& a, cudaStream_t stream) {
-  constexpr std::int64_t kPairsOfALane = 3;  // on average, from where on they are shared
-  if (!a.heads_first && a.pairs > kPairsOfALane * a.entries) {
-    launch_shares<T, kHeads, 4>(a, stream);
-  } else {
-    launch_shares<T, kHeads, 1>(a, stream);
-  }
+  const dim3 grid(blocks_for(a.entries * kHeads, kThreads),
+                  static_cast<unsigned>((a.heads + kHeads - 1) / kHeads));
+  sum_pairs<T, kHeads><<<grid, kThreads, 0, stream>>>(a);
 }
 
 }  // namespace

@@ -29,19 +29,17 @@ struct ListPairsArguments {
 };
 cudaError_t list_pairs(const ListPairsArguments& arguments, cudaStream_t stream);
 
-// out[x, h] = sum over the pairs of x of a[first, h] b[second, h], in a fixed order.
+// out[x, h] = sum over the pairs of x of a[first, h] b[second, h], in their order.
 template <class T>
 struct PairSumsArguments {
-  std::int64_t entries = 0, pairs = 0, heads = 0;
+  std::int64_t entries = 0, heads = 0;
   const std::int64_t* ptr = nullptr;     // [entries+1]
   const std::int32_t* first = nullptr;   // [pairs]
   const std::int32_t* second = nullptr;  // [pairs]
   const T* a = nullptr;                  // [., heads]
   const T* b = nullptr;                  // [., heads]
   T* out = nullptr;
-  // Values of the product: out is [heads, entries], and pairs are added one by one, as they are without a
-  // list. Else out is [entries, heads].
-  bool heads_first = false;
+  bool heads_first = false;  // out is [heads, entries], else [entries, heads]
 };
 template <class T>
 cudaError_t pair_sums(const PairSumsArguments<T>& arguments, cudaStream_t stream);
