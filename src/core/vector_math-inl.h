@@ -274,7 +274,7 @@ struct RegisterRow {
 // fetches of rows_b overlap the dots.
 //   dot = <a, load_a(rows_a[index[p]])> + the lanes of `start`
 //   combine(p, count, dots, weights): for the nonzeros p .. p + count - 1, count <= 4; both arrays have four
-//   elements; beyond the count, dots repeat the last one and weights are to be 0
+//   elements; beyond the count, the first three dots repeat the last one, and weights are to be 0
 //   sum = sum_p weight_p load_b(rows_b[index[p]])
 //   store(i, vector i of the sum), after the last combine
 // Rows of `a` and rows_a have kA vectors, those of rows_b kB.
