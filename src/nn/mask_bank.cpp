@@ -1,6 +1,5 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <algorithm>
 #include <typeinfo>
 
 #include "nn/dense_mask_module.h"

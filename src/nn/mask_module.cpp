@@ -68,10 +68,12 @@ class Square : public torch::autograd::Function<Square> {
   }
 };
 
-// |sum_k f_k T_k|, or |Phi Phi^T| of it, for patches that are few enough to write the mask out.
+// |sum_k f_k T_k|, or |Phi Phi^T| of it, for patches that are few enough to write the mask out. Two types,
+// since a bank takes modules of one type for one function.
+template <bool kSquared>
 class DenseSeriesModule final : public DenseMaskModule {
  public:
-  DenseSeriesModule(at::Tensor terms, std::int64_t heads, bool squared) : squared_(squared) {
+  DenseSeriesModule(at::Tensor terms, std::int64_t heads) {
     terms_ = register_buffer("terms", std::move(terms));
     modulation_ =
         register_parameter("modulation", initial_modulation(heads, static_cast<int>(terms_.size(1)) - 1));
@@ -85,11 +87,10 @@ class DenseSeriesModule final : public DenseMaskModule {
     const at::Tensor sum = head_terms.defined() ? TermSum::apply(modulation, head_terms.flatten(2))
                                                 : at::matmul(modulation, terms_[0].flatten(1));
     const at::Tensor matrix = sum.view({heads, nodes, nodes});
-    return (squared_ ? Square::apply(matrix) : matrix).abs();
+    return (kSquared ? Square::apply(matrix) : matrix).abs();
   }
 
  private:
-  bool squared_;
   at::Tensor terms_, modulation_;
 };
 
@@ -230,8 +231,9 @@ std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const Mas
   if (nodes > kDenseNodes || bytes > kTermBytes) return std::make_shared<SparseSeriesModule>(walks, sets);
   std::vector<at::Tensor> terms;
   for (std::int64_t set = 0; set < sets; ++set) terms.push_back(dense_terms(walks->features(set).query));
-  return std::make_shared<DenseSeriesModule>(at::cat(terms), site.heads,
-                                             variant != AttentionVariant::grf_asymmetric);
+  if (variant == AttentionVariant::grf_asymmetric)
+    return std::make_shared<DenseSeriesModule<false>>(at::cat(terms), site.heads);
+  return std::make_shared<DenseSeriesModule<true>>(at::cat(terms), site.heads);
 }
 
 // T_k = W^k for every head.
@@ -243,7 +245,7 @@ std::shared_ptr<MaskModule> make_power_series_module(const MaskOptions& options,
     only.back() = 1;
     powers.push_back(dense_power_series(graph, only).to(at::kFloat));
   }
-  return std::make_shared<DenseSeriesModule>(at::stack(powers).unsqueeze(0), site.heads, true);
+  return std::make_shared<DenseSeriesModule<true>>(at::stack(powers).unsqueeze(0), site.heads);
 }
 
 }  // namespace

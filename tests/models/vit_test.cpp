@@ -349,6 +349,19 @@ TEST(MaskBank, HasEveryLayersMaskAndGradient) {
   EXPECT_EQ(MaskBank({nullptr, nullptr}).masks(), std::vector<MaskPtr>(2));
 }
 
+TEST(MaskBank, KeepsApartWhatIsNotAlike) {
+  const MaskOptions options = {.num_walks = 6, .p_halt = 0.3, .max_hops = 3, .seed = 5};
+  const MaskSite site = {.grid = {4, 3}, .heads = 2};
+  for (const AttentionVariant other : {AttentionVariant::grf_asymmetric, AttentionVariant::power_series}) {
+    const std::vector<std::shared_ptr<MaskModule>> modules = {
+        make_mask_module(AttentionVariant::grf, options, site), make_mask_module(other, options, site)};
+    const std::vector<MaskPtr> masks = MaskBank(modules).masks();
+    for (std::size_t layer = 0; layer < modules.size(); ++layer)
+      EXPECT_TRUE(at::equal(masks[layer]->dense(at::kFloat), modules[layer]->mask()->dense(at::kFloat)))
+          << attention_variant_name(other) << ", layer " << layer;
+  }
+}
+
 TEST(Vit, RefusesSizesThatDoNotFit) {
   VitOptions options;
   options.patch = 5;
