@@ -73,16 +73,15 @@ at::Tensor workspace_for(const DeviceRows& rows, const RowAttentionShape& shape,
   return at::empty({row_attention_workspace(rows, shape)}, options);
 }
 
-// dL/dM [pairs, nnz] summed over the batch, and over heads that share values, in one fixed order.
-at::Tensor summed(const at::Tensor& grad_value, const Share& share, std::int64_t value_rows, Real dtype,
-                  cudaStream_t stream) {
-  constexpr std::int64_t kFewPairs = 64;  // one thread adds up those of an entry
-  const std::int64_t nnz = grad_value.size(1);
-  const at::Tensor by_head = grad_value.view({share.shape.batch, share.shape.heads, nnz});
-  if (value_rows == share.shape.heads) return share.shape.batch == 1 ? by_head[0] : by_head.sum(0);
-  if (share.pairs() > kFewPairs) return by_head.sum(at::IntArrayRef{0, 1}).unsqueeze(0);
+// dL/dM [batch, heads or sums of some, nnz] summed over the batch, and over heads that share values, in one
+// fixed order.
+at::Tensor summed(const at::Tensor& grad_value, bool share_values, Real dtype, cudaStream_t stream) {
+  constexpr std::int64_t kFewRows = 64;  // one thread adds up those of an entry
+  if (!share_values) return grad_value.size(0) == 1 ? grad_value[0] : grad_value.sum(0);
+  const std::int64_t rows = grad_value.size(0) * grad_value.size(1), nnz = grad_value.size(2);
+  if (rows > kFewRows) return grad_value.sum(at::IntArrayRef{0, 1}).unsqueeze(0);
   at::Tensor sum = at::empty({1, nnz}, grad_value.options());
-  check_cuda(sum_of_pairs(grad_value.const_data_ptr(), dtype, share.pairs(), nnz, sum.data_ptr(), stream),
+  check_cuda(sum_of_rows(grad_value.const_data_ptr(), dtype, rows, nnz, sum.data_ptr(), stream),
              "mask engine, sum over heads");
   return sum;
 }
@@ -167,10 +166,13 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       pass.grad_k = rows_from(grad_k, share.first_head);
       pass.grad_v = rows_from(grad_v, share.first_head);
       at::Tensor grad_value;
-      if (context->needs_input_grad(3 + which))
-        grad_value = at::empty({share.pairs(), pattern.nnz()}, options);
+      if (context->needs_input_grad(3 + which)) {
+        const std::int64_t sums = share.shape.heads / row_attention_summed_heads(pass);
+        grad_value = at::empty({share.shape.batch, sums, pattern.nnz()}, options);
+      }
       pass.grad_value = from_pair(grad_value, 0);
-      const at::Tensor weights = at::empty({share.pairs(), pattern.nnz(), 2}, options);
+      const std::int64_t weight_rows = (share.pairs() + kWeightHeads - 1) / kWeightHeads * kWeightHeads;
+      const at::Tensor weights = at::empty({weight_rows, pattern.nnz(), 2}, options);
       pass.weights = weights.data_ptr();
       at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
       pass.workspace = workspace.data_ptr();
@@ -179,7 +181,8 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       pass.workspace = workspace.data_ptr();
       check_cuda(column_attention_backward(pass, launch.stream), "mask engine, backward over columns");
       if (grad_value.defined()) {
-        grad_values[which] = summed(grad_value, share, values.size(0), pass.dtype, launch.stream);
+        const bool share_values = values.size(0) != share.shape.heads;
+        grad_values[which] = summed(grad_value, share_values, pass.dtype, launch.stream);
       }
       count_multiply_adds(2 * share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
       count_other_flops(share.pairs() * pattern.nnz() * (share.shape.softmax ? 10 : 6));

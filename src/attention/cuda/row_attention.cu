@@ -84,11 +84,11 @@ constexpr int kSumThreads = 256, kSumEntries = 2;  // of a thread: enough loads 
 
 template <class R>
 __global__ void __launch_bounds__(kSumThreads)
-    add_pairs(const R* grad_value, std::int64_t pairs, std::int64_t nnz, R* sum) {
+    add_rows(const R* grad_value, std::int64_t rows, std::int64_t nnz, R* sum) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kSumThreads * kSumEntries + threadIdx.x;
   R own[kSumEntries] = {};
 #pragma unroll 8
-  for (std::int64_t p = 0; p < pairs; ++p) {
+  for (std::int64_t p = 0; p < rows; ++p) {
 #pragma unroll
     for (int e = 0; e < kSumEntries; ++e) {
       const std::int64_t entry = first + e * kSumThreads;
@@ -169,6 +169,13 @@ std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionS
   return shape.batch * shape.heads * rows.num_segments * (shape.features + shape.value_columns + 2);
 }
 
+std::int64_t row_attention_summed_heads(const RowAttentionBackward& pass) {
+  if (pass.value_step != 0 || !backward_fits_vectors(pass)) return 1;
+  const std::int64_t columns = std::max(pass.shape.features, pass.shape.value_columns);
+  const int together = heads_of_a_warp(lanes_for(columns * element_bytes(pass.dtype)));
+  return pass.shape.heads % together == 0 ? together : 1;
+}
+
 cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream) {
   const bool vectors = fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out);
   const auto launch = [&](bool segments) {
@@ -222,14 +229,14 @@ cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStre
   return combine(pass, pass.columns, {width, m, d_v, pass.grad_out, false, pass.grad_v}, stream);
 }
 
-cudaError_t sum_of_pairs(const void* grad_value, Real dtype, std::int64_t pairs, std::int64_t nnz, void* sum,
-                         cudaStream_t stream) {
+cudaError_t sum_of_rows(const void* grad_value, Real dtype, std::int64_t rows, std::int64_t nnz, void* sum,
+                        cudaStream_t stream) {
   if (nnz == 0) return cudaSuccess;
   const unsigned blocks = blocks_for(nnz, kSumThreads * kSumEntries);
   const auto launch = [&](auto zero) {
     using R = decltype(zero);
-    add_pairs<<<blocks, kSumThreads, 0, stream>>>(static_cast<const R*>(grad_value), pairs, nnz,
-                                                  static_cast<R*>(sum));
+    add_rows<<<blocks, kSumThreads, 0, stream>>>(static_cast<const R*>(grad_value), rows, nnz,
+                                                 static_cast<R*>(sum));
     return cudaGetLastError();
   };
   return dtype == Real::float64 ? launch(double{}) : launch(float{});

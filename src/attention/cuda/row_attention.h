@@ -41,6 +41,8 @@ struct RowAttentionForward {
   void* workspace = nullptr;    // see row_attention_workspace
 };
 
+constexpr int kWeightHeads = 4;
+
 struct RowAttentionBackward {
   RowAttentionShape shape;
   Real dtype = Real::float32;
@@ -52,13 +54,17 @@ struct RowAttentionBackward {
   const void* row_max = nullptr;
   const void* dot = nullptr;
   Rows4 grad_q, grad_k, grad_v;
-  void* grad_value = nullptr;  // real [pairs, nnz], dL/dM of every pair; or null
-  void* weights = nullptr;     // real [pairs, nnz, 2], scratch
+  // real [pairs / row_attention_summed_heads, nnz], dL/dM of every pair or of so many heads together; or null
+  void* grad_value = nullptr;
+  void* weights = nullptr;  // real [pairs, nnz, 2], pairs rounded up to kWeightHeads: scratch
   void* workspace = nullptr;
 };
 
 // Reals that the workspace of either pass needs for the segments of long rows; mostly none.
 std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionShape& shape);
+
+// Heads whose dL/dM the row half adds up, if they share values: neighbouring ones, at little cost.
+std::int64_t row_attention_summed_heads(const RowAttentionBackward& pass);
 
 cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream);
 // The row half: grad_q, grad_value, and in `weights` what the column half needs.
@@ -66,8 +72,8 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
 // The column half: grad_k and grad_v.
 cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream);
 
-// sum[e] = the sum of grad_value[p, e] over the pairs p, in their order.
-cudaError_t sum_of_pairs(const void* grad_value, Real dtype, std::int64_t pairs, std::int64_t nnz, void* sum,
-                         cudaStream_t stream);
+// sum[e] = the sum of grad_value[p, e] over its rows p, in their order.
+cudaError_t sum_of_rows(const void* grad_value, Real dtype, std::int64_t rows, std::int64_t nnz, void* sum,
+                        cudaStream_t stream);
 
 }  // namespace topomask

@@ -1,6 +1,8 @@
 // The launches behind row_attention.h: each over all rows but the long ones, or over the segments of those.
 #pragma once
 
+#include <algorithm>
+
 #include "attention/cuda/row_attention.h"
 
 namespace topomask::row_attention {
@@ -24,5 +26,17 @@ TOPOMASK_DECLARE_VECTORS(float16);
 
 // Columns that the vector kernels of a type can take.
 constexpr std::int64_t kMaxVectorBytes = 512;  // a warp of 16-byte vectors
+
+// Lanes that share a row of so many bytes, one vector each.
+constexpr int lanes_for(std::int64_t bytes) {
+  int lanes = 4;
+  while (16 * lanes < bytes) lanes *= 2;
+  return lanes;
+}
+
+// Heads of one row that neighbouring groups of lanes work on, where their number is a multiple of it.
+constexpr int heads_of_a_warp(int lanes) {
+  return std::min(kWeightHeads, 32 / lanes);
+}
 
 }  // namespace topomask::row_attention

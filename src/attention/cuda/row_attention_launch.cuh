@@ -11,7 +11,7 @@ namespace topomask::row_attention {
 // Fewer blocks than this leave part of the machine idle: then each does less.
 constexpr std::int64_t kEnoughBlocks = 512;
 
-template <int kLanes, class Tuned, class Kernel, class Pass>
+template <int kLanes, class Kernel, class Pass>
 cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& rows, bool segments,
                            cudaStream_t stream) {
   const std::int64_t pairs = pass.shape.batch * pass.shape.heads;
@@ -19,11 +19,11 @@ cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& ro
   if (pairs * items == 0) return cudaSuccess;
   Spread spread;
   spread.segments = segments;
-  spread.heads_per_warp = std::min(Tuned::kHeads, 32 / kLanes);
+  spread.heads_per_warp = heads_of_a_warp(kLanes);
   while (pass.shape.heads % spread.heads_per_warp != 0) spread.heads_per_warp /= 2;
   const int side_by_side = kThreads / kLanes / spread.heads_per_warp;
   // Segments are long already, and few: one round of them a block.
-  spread.items_per_block = segments ? side_by_side : std::min(128, Tuned::kWork / spread.heads_per_warp);
+  spread.items_per_block = segments ? side_by_side : std::min(128, kRowsTimesHeads / spread.heads_per_warp);
   const auto blocks = [&] {
     spread.item_blocks = (items + spread.items_per_block - 1) / spread.items_per_block;
     return spread.item_blocks * (pairs / spread.heads_per_warp);
@@ -47,27 +47,26 @@ cudaError_t with_lanes(const RowAttentionShape& shape, const Run& run) {
         return run(lanes, std::integral_constant<Mode, Mode::softmax>{});
     }
   };
-  const std::int64_t columns = std::max(shape.features, shape.value_columns);
-  const std::int64_t vectors = (columns + Vector<T>::kWidth - 1) / Vector<T>::kWidth;
-  if (vectors <= 4) return with_mode(std::integral_constant<int, 4>{});
-  if (vectors <= 8) return with_mode(std::integral_constant<int, 8>{});
-  if (vectors <= 16) return with_mode(std::integral_constant<int, 16>{});
+  const int lanes = lanes_for(std::max(shape.features, shape.value_columns) * sizeof(T));
+  if (lanes == 4) return with_mode(std::integral_constant<int, 4>{});
+  if (lanes == 8) return with_mode(std::integral_constant<int, 8>{});
+  if (lanes == 16) return with_mode(std::integral_constant<int, 16>{});
   return with_mode(std::integral_constant<int, 32>{});
 }
 
 template <class T>
 cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<lanes, ForwardTune>(forward_rows<T, lanes, mode, ForwardTune>, pass, pass.mask,
-                                              segments, stream);
+    return launch_vectors<lanes>(forward_rows<T, lanes, mode>, pass, pass.mask, segments, stream);
   });
 }
 
 template <class T>
 cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<lanes, BackwardTune>(backward_rows<T, lanes, mode, BackwardTune>, pass, pass.mask,
-                                               segments, stream);
+    const auto kernel = row_attention_summed_heads(pass) == 1 ? backward_rows<T, lanes, mode, false>
+                                                              : backward_rows<T, lanes, mode, true>;
+    return launch_vectors<lanes>(kernel, pass, pass.mask, segments, stream);
   });
 }
 
@@ -76,8 +75,7 @@ cudaError_t launch_backward_columns(const RowAttentionBackward& pass, bool segme
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
     // Scores are not formed here: softmax is as good as linear.
     constexpr Mode kMode = mode == Mode::relu ? Mode::relu : Mode::linear;
-    return launch_vectors<lanes, ColumnTune>(backward_columns<T, lanes, kMode, ColumnTune>, pass,
-                                             pass.columns, segments, stream);
+    return launch_vectors<lanes>(backward_columns<T, lanes, kMode>, pass, pass.columns, segments, stream);
   });
 }
 

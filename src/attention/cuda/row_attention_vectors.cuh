@@ -7,20 +7,15 @@
 #pragma once
 
 #include "attention/cuda/row_attention_device.cuh"
+#include "attention/cuda/row_attention_kernels.h"
 
 namespace topomask::row_attention {
 
 constexpr int kThreads = 256;
 
-// Blocks to a multiprocessor (which bounds the registers), heads that neighbouring groups share a row for,
-// and how many rows times heads make a block. Measured on an H200 (docs/performance.md).
-template <int kBlocks, int kHeadsPerWarp, int kRowsTimesHeads>
-struct Tune {
-  static constexpr int kMinBlocks = kBlocks, kHeads = kHeadsPerWarp, kWork = kRowsTimesHeads;
-};
-using ForwardTune = Tune<2, 4, 256>;
-using BackwardTune = Tune<2, 4, 256>;
-using ColumnTune = Tune<2, 4, 256>;
+// Measured on an H200 (docs/performance.md).
+constexpr int kMinBlocks = 2;         // to a multiprocessor, which bounds the registers
+constexpr int kRowsTimesHeads = 256;  // of a block
 
 // How a launch spreads items and heads over blocks.
 struct Spread {
@@ -39,7 +34,7 @@ struct Group {
 
   int lane, own;  // own: the nonzero of a batch that this lane holds
   bool speaks;    // first of the lanes that hold it
-  std::int64_t batch, head, pair;
+  int batch, head, pair;
   std::int64_t first_item;  // of the block
   int which, step;  // among the items of the block: the group's next one, and how far the one after it
 
@@ -50,9 +45,9 @@ struct Group {
     speaks = lane % kLanesPerNonzero == 0;
     const std::int64_t head_blocks = shape.heads / spread.heads_per_warp;
     const std::int64_t block = blockIdx.x, pair_block = block / spread.item_blocks;
-    batch = pair_block / head_blocks;
-    head = pair_block % head_blocks * spread.heads_per_warp + group % spread.heads_per_warp;
-    pair = batch * shape.heads + head;
+    batch = static_cast<int>(pair_block / head_blocks);
+    head = static_cast<int>(pair_block % head_blocks) * spread.heads_per_warp + group % spread.heads_per_warp;
+    pair = batch * static_cast<int>(shape.heads) + head;
     first_item = block % spread.item_blocks * spread.items_per_block;
     which = group / spread.heads_per_warp;
     step = kThreads / kLanes / spread.heads_per_warp;
@@ -155,8 +150,8 @@ __device__ inline void query_features(uint4 raw, bool inside, float epsilon, flo
   }
 }
 
-template <class T, int kLanes, Mode kMode, class Tuned>
-__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+template <class T, int kLanes, Mode kMode>
+__global__ void __launch_bounds__(kThreads, kMinBlocks)
     forward_rows(const __grid_constant__ RowAttentionForward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
   using G = Group<kLanes>;
@@ -289,8 +284,20 @@ __device__ inline void store_feature_gradient(const void* at, float (&sum)[Vecto
   store_once(out, Vector<T>::pack(sum));
 }
 
-template <class T, int kLanes, Mode kMode, class Tuned>
-__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+// What the row half leaves for the column half, [pairs / kWeightHeads, nnz, kWeightHeads]: neighbouring heads
+// side by side, which neighbouring groups of lanes read together.
+struct Weights {
+  float2* first;
+
+  __device__ Weights(const RowAttentionBackward& pass, int pair)
+      : first(static_cast<float2*>(pass.weights) + pair / kWeightHeads * kWeightHeads * pass.mask.nnz +
+              pair % kWeightHeads) {}
+  __device__ float2& operator[](std::int64_t entry) const { return first[entry * kWeightHeads]; }
+};
+
+// kSums: dL/dM is added up over the heads of a row that a warp works on.
+template <class T, int kLanes, Mode kMode, bool kSums>
+__global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_rows(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
   using G = Group<kLanes>;
@@ -310,9 +317,12 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   const std::int64_t pair_entries = group.pair * pass.mask.nnz;
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
-  float* grad_value =
-      pass.grad_value == nullptr ? nullptr : static_cast<float*>(pass.grad_value) + pair_entries;
-  float2* weights = static_cast<float2*>(pass.weights) + pair_entries;
+  constexpr int kSummed = kSums ? heads_of_a_warp(kLanes) : 1;
+  float* grad_value = pass.grad_value == nullptr
+                          ? nullptr
+                          : static_cast<float*>(pass.grad_value) + group.pair / kSummed * pass.mask.nnz;
+  const bool writes_grad = group.speaks && group.head % kSummed == 0;
+  const Weights weights(pass, group.pair);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   Item item;
@@ -370,10 +380,13 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
       const float grad_score = (slope - along_out) * own_inverse;  // dL / d(M_ij e_ij)
       float key_weight = grad_score * mask * (kMode == Mode::softmax ? score * scale : 1.0f);
       if (!valid) key_weight = 0;
-      if (valid && group.speaks) {
-        if (grad_value != nullptr) __stcs(grad_value + entry, grad_score * score);
-        weights[entry] = {key_weight, mask * score * own_inverse};
+      if (valid && group.speaks) weights[entry] = {key_weight, mask * score * own_inverse};
+      float grad = grad_score * score;
+#pragma unroll
+      for (int step = kLanes; step < kLanes * kSummed; step *= 2) {
+        grad += __shfl_xor_sync(0xffffffffu, grad, step);
       }
+      if (grad_value != nullptr && valid && writes_grad) __stcs(grad_value + entry, grad);
       weight_sum += key_weight;
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
@@ -403,8 +416,8 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   }
 }
 
-template <class T, int kLanes, Mode kMode, class Tuned>
-__global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
+template <class T, int kLanes, Mode kMode>
+__global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_columns(const __grid_constant__ RowAttentionBackward pass,
                      const __grid_constant__ Spread spread) {
   using V = Vector<T>;
@@ -419,7 +432,7 @@ __global__ void __launch_bounds__(kThreads, Tuned::kMinBlocks)
   const Gathered<T> q_rows(pass.q, group.batch, group.head, in_features ? column : 0);
   const Gathered<T> k_rows(pass.k, group.batch, group.head, in_features ? column : 0);
   const Gathered<T> grad_rows(pass.grad_out, group.batch, group.head, in_values ? column : 0);
-  const float2* weights = static_cast<const float2*>(pass.weights) + group.pair * pass.mask.nnz;
+  const Weights weights(pass, group.pair);
   const float epsilon = static_cast<float>(shape.epsilon);
 
   // Where a weight stands is known only from another load: each is asked for one step earlier than what
