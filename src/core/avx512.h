@@ -9,6 +9,9 @@
 // GCC 12 warns about the undefined vectors that its own header makes on purpose (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #define TOPOMASK_AVX512 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq")))
@@ -18,7 +21,8 @@ namespace topomask {
 
 inline bool has_avx512() {
 #if HWY_ARCH_X86_64
-  return (hwy::SupportedTargets() & HWY_AVX3) != 0;
+  static const bool has = (hwy::SupportedTargets() & HWY_AVX3) != 0;  // slow to ask in a virtual machine
+  return has;
 #else
   return false;
 #endif

@@ -1,11 +1,26 @@
 #include "core/parallel.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "core/check.h"
+
+namespace topomask {
+
+void for_runs(std::int64_t count, std::int64_t size,
+              const std::function<void(std::int64_t, std::int64_t)>& run) {
+  const std::int64_t runs = (count + size - 1) / size;
+  std::atomic<std::int64_t> next = 0;
+  parallel_for(std::min<std::int64_t>(runs, num_threads()), 1, [&](std::int64_t, std::int64_t) {
+    for (std::int64_t i = next++; i < runs; i = next++) run(i * size, std::min(count, (i + 1) * size));
+  });
+}
+
+}  // namespace topomask
 
 #ifdef TOPOMASK_STD_THREADS
 
 // ThreadSanitizer does not see the barriers inside libgomp, so its build runs the same chunks on std::thread.
-#include <algorithm>
 #include <exception>
 #include <thread>
 #include <vector>

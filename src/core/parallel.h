@@ -13,6 +13,11 @@ namespace topomask {
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& chunk);
 
+// The same in runs of `size` items (the last may be shorter): a thread takes the next one as it finishes,
+// since two cores are seldom equally fast, nor two runs equally long.
+void for_runs(std::int64_t count, std::int64_t size,
+              const std::function<void(std::int64_t begin, std::int64_t end)>& run);
+
 int num_threads();
 void set_num_threads(int threads);
 

@@ -159,11 +159,8 @@ void left_gradient(const ProductPatterns& patterns, const T* key, const at::Tens
   const SparseRows rows = rows_of(*patterns.query), product = rows_of(*patterns.product);
   if constexpr (std::is_same_v<T, float>) {
     if (columns.defined()) {
-      // The transpose of a symmetric pattern lists a row's entries in the row's own order, so
-      // transposed_entry says where the mirror image of an entry stands.
-      const auto* mirror = patterns.product->transposed_entry.const_data_ptr<std::int64_t>();
-      expanded_product_backward(*patterns.expansions, rows, columns.const_data_ptr<float>(), product,
-                                square ? mirror : nullptr, grad, grad_query);
+      expanded_product_backward(*patterns.expansions, rows, columns.const_data_ptr<float>(), product, square,
+                                grad, grad_query);
       return;
     }
   }
@@ -262,8 +259,9 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
-  auto expansions = std::make_shared<const Expansions>(
-      make_expansions(rows_of(*query), transposed_rows_of(*key), rows_of(*pattern)));
+  const SparseRows columns = transposed_rows_of(*pattern);
+  auto expansions = std::make_shared<const Expansions>(make_expansions(
+      rows_of(*query), transposed_rows_of(*key), rows_of(*pattern), query == key ? &columns : nullptr));
   return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), nullptr};
 }
 

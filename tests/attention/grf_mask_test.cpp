@@ -78,6 +78,32 @@ TEST_P(GrfMasks, PassGradientsToTheModulation) {
       {f});
 }
 
+// In single precision, short rows of M go through vector kernels of their own: rows of a few places up to
+// more than these hold at once, against double precision.
+TEST_P(GrfMasks, AgreeWithDoublePrecision) {
+  const Graph graph = normalise(grid_graph({16, 17}), Normalisation::symmetric);
+  for (const std::int64_t walks : {1, 3, 8, 16, 40}) {
+    for (const double p_halt : {0.6, 0.3}) {
+      SCOPED_TRACE(::testing::Message() << walks << " walks, p_halt " << p_halt);
+      FeatureOptions options = options_for(GetParam());
+      options.walks.num_walks = walks;
+      options.walks.max_hops = 9;
+      options.walks.p_halt = p_halt;
+      const at::Tensor f = (at::rand({2, 10}, at::kDouble) - 0.3).requires_grad_();
+      const at::Tensor f_single = f.detach().to(at::kFloat).requires_grad_();
+      const SparseEntries expected = GrfMask(graph, options, f).entries().at(0);
+      const SparseEntries got = GrfMask(graph, options, f_single).entries().at(0);
+      ASSERT_EQ(got.values.scalar_type(), at::kFloat);
+      EXPECT_TRUE(at::allclose(got.values.to(at::kDouble), expected.values, 1e-4, 1e-5));
+      const at::Tensor grad = at::randn(expected.values.sizes(), at::kDouble);
+      expected.values.backward(grad);
+      got.values.backward(grad.to(at::kFloat));
+      const at::Tensor difference = f_single.grad().to(at::kDouble) - f.grad();
+      EXPECT_LE(difference.abs().max().item<double>(), 1e-5 * f.grad().abs().max().item<double>());
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GrfMasks,
                          testing::Values(Ensembles::shared, Ensembles::independent, Ensembles::asymmetric));
 

@@ -1,11 +1,13 @@
-// Values for a modulation, to the last bit, however they are computed.
+// Values for a modulation, to the last bit, however they are computed, and the gradient of it.
 #include "walks/cpu/modulate.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "core/parallel.h"
 #include "core/random.h"
 
 namespace topomask {
@@ -70,6 +72,61 @@ TEST(Modulate, AddsDepositsInOrder) {
       }
     }
   }
+}
+
+template <class Scalar>
+void expect_gradient(const Deposits& deposits, std::int64_t terms, double rounding) {
+  constexpr std::int64_t kHeads = 2;
+  const DepositView view = deposits.view();
+  std::vector<Scalar> grad;
+  for (std::int64_t i = 0; i < kHeads * view.nnz; ++i) grad.push_back(Scalar((i * 37) % 101) / 50 - 1);
+  std::vector<Scalar> grad_f(static_cast<std::size_t>(kHeads * terms), Scalar{-1});
+  modulate_backward(view, grad.data(), kHeads, terms, grad_f.data());
+  for (std::int64_t head = 0; head < kHeads; ++head) {
+    std::vector<double> sum(static_cast<std::size_t>(terms), 0.0), size = sum;
+    for (std::int64_t entry = 0; entry < view.nnz; ++entry) {
+      for (std::int64_t i = view.deposit_ptr[entry]; i < view.deposit_ptr[entry + 1]; ++i) {
+        if (view.hop[i] >= terms) continue;
+        const double term = double{view.load[i]} * double{grad[head * view.nnz + entry]};
+        sum[view.hop[i]] += term;
+        size[view.hop[i]] += std::abs(term);
+      }
+    }
+    for (std::int64_t k = 0; k < terms; ++k) {
+      ASSERT_NEAR(grad_f[head * terms + k], sum[k], rounding * size[k]) << "hop " << k << ", head " << head;
+    }
+  }
+}
+
+TEST(Modulate, GradientAddsUpByHop) {
+  for (const std::int64_t entries : {1, 15, 33, 513, 40000}) {
+    for (const std::uint64_t most : {1, 3, 6, 90}) {
+      for (const std::int64_t terms : {1, 11, 33, 50}) {
+        SCOPED_TRACE(::testing::Message() << entries << " entries, " << most << " deposits, " << terms);
+        const Deposits deposits(entries, most, 40);
+        expect_gradient<float>(deposits, terms, 1e-6);
+        if (HasFatalFailure()) return;
+        expect_gradient<double>(deposits, terms, 1e-14);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Partial sums of fixed runs: no number of threads changes the result by a bit.
+TEST(Modulate, GradientIsThatOfAnyNumberOfThreads) {
+  const Deposits deposits(100000, 6, 12);
+  const DepositView view = deposits.view();
+  std::vector<float> grad;
+  for (std::int64_t i = 0; i < view.nnz; ++i) grad.push_back(static_cast<float>((i * 37) % 101) / 50 - 1);
+  std::vector<float> one(12), several(12);
+  const int before = num_threads();
+  set_num_threads(1);
+  modulate_backward(view, grad.data(), 1, 12, one.data());
+  set_num_threads(5);
+  modulate_backward(view, grad.data(), 1, 12, several.data());
+  set_num_threads(before);
+  EXPECT_EQ(one, several);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -188,12 +187,15 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 // Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
 constexpr std::int64_t kRowsAhead = 4;
 
-// Of the rows of a and b that a row of the mask meets, the last has most likely not been met before.
+// Of the rows of a and b that a row of the mask meets, the last has most likely not been met before. Which
+// one that is must not be waited for either.
 template <class T>
 HWY_INLINE void fetch_newest(const SparseRows& mask, std::int64_t row, const T* a, std::int64_t a_columns,
                              const T* b, std::int64_t b_columns) {
   const std::int64_t end = mask.row_ptr[row + 1];
   if (end == mask.row_ptr[row]) return;
+  constexpr std::int64_t kColumnsAhead = 96, kColumnsOfARow = 32;  // the latter more or less
+  fetch_row(mask.col + end + kColumnsAhead, kColumnsOfARow);
   const std::int64_t newest = mask.col[end - 1];
   fetch_row(a + newest * a_columns, a_columns);
   fetch_row(b + newest * b_columns, b_columns);
@@ -498,8 +500,7 @@ HWY_EXPORT(columns_double);
 
 namespace {
 
-// Runs of rows with equal work, several per thread, which take the next one as they finish: two cores are
-// seldom equally fast.
+// Runs of rows with equal work, several per thread.
 template <class Run>
 void for_row_runs(const SparseRows& matrix, const Run& run) {
   constexpr std::int64_t kNonzerosPerRun = 2048;
@@ -507,11 +508,8 @@ void for_row_runs(const SparseRows& matrix, const Run& run) {
   const std::int64_t work = matrix.nnz() + matrix.num_rows;
   const std::int64_t runs =
       std::clamp<std::int64_t>(work / kNonzerosPerRun, 1, 8 * std::int64_t{num_threads()});
-  std::atomic<std::int64_t> next = 0;
-  parallel_for(std::min<std::int64_t>(runs, num_threads()), 1, [&](std::int64_t, std::int64_t) {
-    for (std::int64_t i = next++; i < runs; i = next++) {
-      run(balanced_row(matrix, i, runs), balanced_row(matrix, i + 1, runs));
-    }
+  for_runs(runs, 1, [&](std::int64_t begin, std::int64_t end) {
+    run(balanced_row(matrix, begin, runs), balanced_row(matrix, end, runs));
     hwy::FlushStream();  // what was written past the caches is there for other threads from here on
   });
 }

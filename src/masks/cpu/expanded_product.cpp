@@ -23,10 +23,20 @@ std::int64_t chunks_of(const SparseRows& product, std::int64_t row) {
 
 #if HWY_ARCH_X86_64
 
-Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns,
-                           const SparseRows& product) {
+namespace {
+
+std::vector<std::int32_t> short_entries(const SparseRows& rows) {
+  return {rows.entry, rows.entry + rows.nnz()};
+}
+
+}  // namespace
+
+Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns, const SparseRows& product,
+                           const SparseRows* product_columns) {
   if (!has_avx512()) return {};
-  if (std::max(query.nnz(), key_columns.nnz()) > std::numeric_limits<std::int32_t>::max()) return {};
+  if (std::max({query.nnz(), key_columns.nnz(), product.nnz()}) > std::numeric_limits<std::int32_t>::max()) {
+    return {};
+  }
   Expansions result;
   std::vector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1, 0);
   result.column.resize(static_cast<std::size_t>(query.nnz()));
@@ -40,10 +50,10 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
     }
   }
   if (first.back() > result.pairs) return {};
-  result.key_entry.resize(static_cast<std::size_t>(key_columns.nnz()));
-  for (std::int64_t t = 0; t < key_columns.nnz(); ++t) {
-    result.key_entry[t] = static_cast<std::int32_t>(key_columns.entry[t]);
-  }
+  result.key_entry = short_entries(key_columns);
+  // The transpose of a symmetric pattern lists a row's entries in the row's own order: its p-th entry is the
+  // mirror image of the pattern's own.
+  if (product_columns != nullptr) result.mirror = short_entries(*product_columns);
   result.mask.assign(static_cast<std::size_t>(first.back()), 0);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> place(static_cast<std::size_t>(product.num_rows));
@@ -73,7 +83,7 @@ std::int64_t column_values_size(const Expansions& expansions) {
 void column_values(const Expansions& expansions, const float* key_value, float* column_value) {
   const auto nnz = static_cast<std::int64_t>(expansions.key_entry.size());
   std::fill_n(column_value + nnz, kLanes, 0.0f);
-  parallel_for(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(nnz, 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) column_value[t] = key_value[expansions.key_entry[t]];
   });
 }
@@ -126,7 +136,7 @@ constexpr AddColumns kAddColumns[kMaxChunks] = {add_columns<1>, add_columns<2>, 
 
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
                              const float* column_value, const SparseRows& product, float* value) {
-  parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int32_t> next;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t first = query.row_ptr[row], entries = query.row_ptr[row + 1] - first;
@@ -150,33 +160,83 @@ void expanded_product_values(const Expansions& expansions, const SparseRows& que
 
 namespace {
 
-TOPOMASK_AVX512 float dot_column(std::int64_t chunks, const std::uint16_t* mask, const float* values,
-                                 const float* row) {
-  __m512 sum = _mm512_setzero_ps();
-  for (std::int64_t c = 0; c < chunks; ++c) {
-    sum = _mm512_fmadd_ps(_mm512_loadu_ps(row + c * kLanes), expand(mask[c], values), sum);
-    values += std::popcount(mask[c]);
+// The sums of the lanes of four vectors.
+TOPOMASK_AVX512 inline __m128 sums_of_lanes(const __m512 (&x)[4]) {
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+  const __m512 abcd = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xEE));
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// out[p] = the product of the p-th column and a row of kChunks chunks, which stays in registers.
+template <int kChunks>
+TOPOMASK_AVX512 void dot_columns(std::int64_t entries, const std::uint16_t* mask, const float* column_value,
+                                 const std::int32_t* column, const float* row, float* out) {
+  __m512 chunk[kChunks];
+#pragma GCC unroll 8
+  for (int c = 0; c < kChunks; ++c) chunk[c] = _mm512_loadu_ps(row + c * kLanes);
+  for (std::int64_t p = 0; p < entries; p += 4) {
+    __m512 sum[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      const std::int64_t at = std::min(p + r, entries - 1);
+      const std::uint16_t* places = mask + at * kChunks;
+      const float* values = column_value + column[at];
+      sum[r] = _mm512_setzero_ps();
+#pragma GCC unroll 8
+      for (int c = 0; c < kChunks; ++c) {
+        sum[r] = _mm512_fmadd_ps(chunk[c], expand(places[c], values), sum[r]);
+        values += std::popcount(places[c]);
+      }
+    }
+    const auto wanted = static_cast<__mmask8>((1u << std::min<std::int64_t>(4, entries - p)) - 1);
+    _mm_mask_storeu_ps(out + p, wanted, sums_of_lanes(sum));
   }
-  return _mm512_reduce_add_ps(sum);
+}
+
+using DotColumns = void (*)(std::int64_t, const std::uint16_t*, const float*, const std::int32_t*,
+                            const float*, float*);
+constexpr DotColumns kDotColumns[kMaxChunks] = {dot_columns<1>, dot_columns<2>, dot_columns<3>,
+                                                dot_columns<4>, dot_columns<5>, dot_columns<6>};
+
+// The same for rows of any length.
+TOPOMASK_AVX512 void dot_columns_of_long_row(std::int64_t chunks, std::int64_t entries,
+                                             const std::uint16_t* mask, const float* column_value,
+                                             const std::int32_t* column, const float* row, float* out) {
+  for (std::int64_t p = 0; p < entries; ++p, mask += chunks) {
+    const float* values = column_value + column[p];
+    __m512 sum = _mm512_setzero_ps();
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      sum = _mm512_fmadd_ps(_mm512_loadu_ps(row + c * kLanes), expand(mask[c], values), sum);
+      values += std::popcount(mask[c]);
+    }
+    out[p] = _mm512_reduce_add_ps(sum);
+  }
 }
 
 }  // namespace
 
 void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
-                               const float* column_value, const SparseRows& product,
-                               const std::int64_t* mirror, const float* grad, float* grad_query) {
-  parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+                               const float* column_value, const SparseRows& product, bool square,
+                               const float* grad, float* grad_query) {
+  for_runs(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row_grad;
     for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t chunks = chunks_of(product, row), first = product.row_ptr[row];
-      const std::int64_t length = product.row_ptr[row + 1] - first;
+      const std::int64_t chunks = chunks_of(product, row), place = product.row_ptr[row];
+      const std::int64_t length = product.row_ptr[row + 1] - place;
       row_grad.assign(static_cast<std::size_t>(chunks * kLanes), 0.0f);
       for (std::int64_t p = 0; p < length; ++p) {
-        row_grad[p] = grad[first + p] + (mirror == nullptr ? 0.0f : grad[mirror[first + p]]);
+        row_grad[p] = grad[place + p] + (square ? grad[expansions.mirror[place + p]] : 0.0f);
       }
+      const std::int64_t first = query.row_ptr[row], entries = query.row_ptr[row + 1] - first;
       const std::uint16_t* mask = expansions.mask.data() + expansions.first[row];
-      for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p, mask += chunks) {
-        grad_query[p] = dot_column(chunks, mask, column_value + expansions.column[p], row_grad.data());
+      const std::int32_t* column = expansions.column.data() + first;
+      if (chunks > kMaxChunks) {
+        dot_columns_of_long_row(chunks, entries, mask, column_value, column, row_grad.data(),
+                                grad_query + first);
+      } else if (chunks > 0) {
+        kDotColumns[chunks - 1](entries, mask, column_value, column, row_grad.data(), grad_query + first);
       }
     }
   });
@@ -185,7 +245,7 @@ void expanded_product_backward(const Expansions& expansions, const SparseRows& q
 
 #else
 
-Expansions make_expansions(const SparseRows&, const SparseRows&, const SparseRows&) {
+Expansions make_expansions(const SparseRows&, const SparseRows&, const SparseRows&, const SparseRows*) {
   return {};
 }
 std::int64_t column_values_size(const Expansions&) {
@@ -194,8 +254,8 @@ std::int64_t column_values_size(const Expansions&) {
 void column_values(const Expansions&, const float*, float*) {}
 void expanded_product_values(const Expansions&, const SparseRows&, const float*, const float*,
                              const SparseRows&, float*) {}
-void expanded_product_backward(const Expansions&, const SparseRows&, const float*, const SparseRows&,
-                               const std::int64_t*, const float*, float*) {}
+void expanded_product_backward(const Expansions&, const SparseRows&, const float*, const SparseRows&, bool,
+                               const float*, float*) {}
 
 #endif
 

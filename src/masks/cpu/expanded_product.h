@@ -18,13 +18,16 @@ struct Expansions {
   std::vector<std::uint16_t> mask;      // row by row, entry of Phi by entry, chunk of 16 places of M by chunk
   std::vector<std::int32_t> column;     // [nnz(Phi)]: where the column of Psi that an entry meets begins
   std::vector<std::int32_t> key_entry;  // [nnz(Psi)]: the entries of Psi column by column
+  std::vector<std::int32_t> mirror;     // [nnz(M)] for M = Phi Phi^T: where the entry (j, i) of (i, j) stands
   std::int64_t pairs = 0;               // products that M sums
 
   bool empty() const { return first.empty(); }
 };
 
 // Empty where the machine has no AVX-512 or where rows are so long that most masks would be zero.
-Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns, const SparseRows& product);
+// product_columns: the transpose of `product` if M = Phi Phi^T, else null.
+Expansions make_expansions(const SparseRows& query, const SparseRows& key_columns, const SparseRows& product,
+                           const SparseRows* product_columns);
 
 // The values of Psi column by column, and a vector's width of zeros behind them: what both passes below read.
 std::int64_t column_values_size(const Expansions& expansions);
@@ -34,10 +37,10 @@ void column_values(const Expansions& expansions, const float* key_value, float* 
 void expanded_product_values(const Expansions& expansions, const SparseRows& query, const float* query_value,
                              const float* column_value, const SparseRows& product, float* value);
 
-// grad_query[i, q] = sum_j (grad[i, j] + grad[mirror of (i, j)]) key_value[j, q]; mirror null: no second
-// term. With the mirror it is the whole gradient of M = Phi Phi^T.
+// grad_query[i, q] = sum_j grad[i, j] key_value[j, q]; `square`: with grad[i, j] + grad[j, i] instead, which
+// makes it the whole gradient of M = Phi Phi^T.
 void expanded_product_backward(const Expansions& expansions, const SparseRows& query,
-                               const float* column_value, const SparseRows& product,
-                               const std::int64_t* mirror, const float* grad, float* grad_query);
+                               const float* column_value, const SparseRows& product, bool square,
+                               const float* grad, float* grad_query);
 
 }  // namespace topomask

@@ -146,12 +146,81 @@ class BlockAvx512 {
   float f_[kMaxTerms] = {};
   std::vector<float> product_;
 };
+
+// Adds up load * grad by hop. A block of deposits at a time: each is given the gradient of its entry, then
+// every hop takes its own of the products, 32 at a time, and their sums go into doubles.
+class SumsByHopAvx512 {
+ public:
+  SumsByHopAvx512(const DepositView& deposits, std::int64_t terms) : deposits_(deposits), terms_(terms) {}
+
+  TOPOMASK_AVX512 void add(std::int64_t begin, std::int64_t end, const float* grad, double* sums) {
+    const std::int64_t first = deposits_.deposit_ptr[begin], count = deposits_.deposit_ptr[end] - first;
+    product_.resize(static_cast<std::size_t>(count + kLanes + kMostCopies));
+    copy_to_deposits(begin, end, grad);
+    const float* load = deposits_.load + first;
+    for (std::int64_t i = 0; i < count; ++i) product_[i] *= load[i];
+    std::fill_n(product_.begin() + count, kLanes, 0.0f);
+    for (std::int64_t hop = 0; hop < terms_; ++hop) sums[hop] += sum_of(hop, first, count);
+  }
+
+ private:
+  static constexpr std::int64_t kLanes = 32, kMostCopies = 4;
+
+  void copy_to_deposits(std::int64_t begin, std::int64_t end, const float* grad) {
+    float* deposit = product_.data() - deposits_.deposit_ptr[begin];
+    for (std::int64_t entry = begin; entry < end; ++entry) {
+      // No branch on the number of deposits: the next entry overwrites what is too much.
+      const std::int64_t at = deposits_.deposit_ptr[entry], last = deposits_.deposit_ptr[entry + 1];
+      for (std::int64_t i = 0; i < kMostCopies; ++i) deposit[at + i] = grad[entry];
+      for (std::int64_t i = at + kMostCopies; i < last; ++i) deposit[i] = grad[entry];
+    }
+  }
+
+  TOPOMASK_AVX512 double sum_of(std::int64_t hop, std::int64_t first, std::int64_t count) const {
+    const __m512i wanted = _mm512_set1_epi16(static_cast<short>(hop));
+    __m512 low = _mm512_setzero_ps(), high = _mm512_setzero_ps();
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      const auto inside = static_cast<__mmask32>(count - i >= kLanes ? ~0u : (1u << (count - i)) - 1);
+      const __m512i hops = _mm512_maskz_loadu_epi16(inside, deposits_.hop + first + i);
+      const __mmask32 own = _mm512_cmpeq_epi16_mask(hops, wanted);
+      low = _mm512_mask_add_ps(low, static_cast<__mmask16>(own), low, _mm512_loadu_ps(product_.data() + i));
+      high = _mm512_mask_add_ps(high, static_cast<__mmask16>(own >> 16), high,
+                                _mm512_loadu_ps(product_.data() + i + 16));
+    }
+    const __m512 both = _mm512_add_ps(low, high);
+    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(both)),
+                                              _mm512_cvtps_pd(_mm512_extractf32x8_ps(both, 1))));
+  }
+
+  const DepositView& deposits_;
+  std::int64_t terms_;
+  std::vector<float> product_;
+};
 #endif
+
+// The same for any type and machine.
+template <class Scalar>
+class SumsByHop {
+ public:
+  SumsByHop(const DepositView& deposits, std::int64_t terms) : deposits_(deposits), terms_(terms) {}
+
+  void add(std::int64_t begin, std::int64_t end, const Scalar* grad, double* sums) const {
+    for (std::int64_t entry = begin; entry < end; ++entry) {
+      for (std::int64_t i = deposits_.deposit_ptr[entry]; i < deposits_.deposit_ptr[entry + 1]; ++i) {
+        if (deposits_.hop[i] < terms_) sums[deposits_.hop[i]] += double{deposits_.load[i]} * grad[entry];
+      }
+    }
+  }
+
+ private:
+  const DepositView& deposits_;
+  std::int64_t terms_;
+};
 
 template <class Blocks, class Scalar>
 void modulate_in_blocks(const DepositView& deposits, const Scalar* f, std::int64_t heads, std::int64_t terms,
                         Scalar* values) {
-  parallel_for(deposits.nnz, kEntriesPerTask, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(deposits.nnz, kEntriesPerTask, [&](std::int64_t begin, std::int64_t end) {
     Blocks block(deposits, terms);
     for (std::int64_t head = 0; head < heads; ++head) {
       block.set_modulation(f + head * terms);
@@ -160,6 +229,32 @@ void modulate_in_blocks(const DepositView& deposits, const Scalar* f, std::int64
       }
     }
   });
+}
+
+template <class Sums, class Scalar>
+void sum_in_blocks(const DepositView& deposits, const Scalar* grad_values, std::int64_t heads,
+                   std::int64_t terms, Scalar* grad_f) {
+  // Partial sums over fixed runs of entries, added in order: the same result for any number of threads. Sums
+  // run in double, since a gradient of f adds up every entry of the mask.
+  const std::int64_t num_tasks = (deposits.nnz + kEntriesPerTask - 1) / kEntriesPerTask;
+  std::vector<double> partial(static_cast<std::size_t>(num_tasks * heads * terms), 0.0);
+  for_runs(num_tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    Sums sums(deposits, terms);
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t last = std::min(deposits.nnz, (task + 1) * kEntriesPerTask);
+      for (std::int64_t head = 0; head < heads; ++head) {
+        for (std::int64_t at = task * kEntriesPerTask; at < last; at += kEntriesPerBlock) {
+          sums.add(at, std::min(last, at + kEntriesPerBlock), grad_values + head * deposits.nnz,
+                   partial.data() + (task * heads + head) * terms);
+        }
+      }
+    }
+  });
+  for (std::int64_t k = 0; k < heads * terms; ++k) {
+    double sum = 0;
+    for (std::int64_t task = 0; task < num_tasks; ++task) sum += partial[task * heads * terms + k];
+    grad_f[k] = static_cast<Scalar>(sum);
+  }
 }
 
 }  // namespace
@@ -181,29 +276,15 @@ void modulate(const DepositView& deposits, const Scalar* f, std::int64_t heads, 
 template <class Scalar>
 void modulate_backward(const DepositView& deposits, const Scalar* grad_values, std::int64_t heads,
                        std::int64_t terms, Scalar* grad_f) {
-  // Partial sums over fixed runs of entries, added in order: the same result for any number of threads. Sums
-  // run in double, since a gradient of f adds up every entry of the mask.
-  const std::int64_t num_tasks = (deposits.nnz + kEntriesPerTask - 1) / kEntriesPerTask;
-  std::vector<double> partial(static_cast<std::size_t>(num_tasks * heads * terms), 0.0);
-  parallel_for(num_tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t last = std::min(deposits.nnz, (task + 1) * kEntriesPerTask);
-      for (std::int64_t head = 0; head < heads; ++head) {
-        double* sums = partial.data() + (task * heads + head) * terms;
-        const Scalar* grad = grad_values + head * deposits.nnz;
-        for (std::int64_t entry = task * kEntriesPerTask; entry < last; ++entry) {
-          for (std::int64_t i = deposits.deposit_ptr[entry]; i < deposits.deposit_ptr[entry + 1]; ++i) {
-            if (deposits.hop[i] < terms) sums[deposits.hop[i]] += double{deposits.load[i]} * grad[entry];
-          }
-        }
-      }
+#if HWY_ARCH_X86_64
+  if constexpr (std::is_same_v<Scalar, float>) {
+    if (has_avx512()) {
+      sum_in_blocks<SumsByHopAvx512>(deposits, grad_values, heads, terms, grad_f);
+      return;
     }
-  });
-  for (std::int64_t k = 0; k < heads * terms; ++k) {
-    double sum = 0;
-    for (std::int64_t task = 0; task < num_tasks; ++task) sum += partial[task * heads * terms + k];
-    grad_f[k] = static_cast<Scalar>(sum);
   }
+#endif
+  sum_in_blocks<SumsByHop<Scalar>>(deposits, grad_values, heads, terms, grad_f);
 }
 
 template void modulate(const DepositView&, const float*, std::int64_t, std::int64_t, float*);
