@@ -104,7 +104,7 @@ TEST(Modulate, GradientAddsUpByHop) {
       for (const std::int64_t terms : {1, 11, 33, 50}) {
         SCOPED_TRACE(::testing::Message() << entries << " entries, " << most << " deposits, " << terms);
         const Deposits deposits(entries, most, 40);
-        expect_gradient<float>(deposits, terms, 1e-6);
+        expect_gradient<float>(deposits, terms, 1e-7);
         if (HasFatalFailure()) return;
         expect_gradient<double>(deposits, terms, 1e-14);
         if (HasFatalFailure()) return;

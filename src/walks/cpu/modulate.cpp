@@ -147,27 +147,26 @@ class BlockAvx512 {
   std::vector<float> product_;
 };
 
-// Adds up load * grad by hop. A block of deposits at a time: each is given the gradient of its entry, then
-// every hop takes its own of the products, 32 at a time, and their sums go into doubles.
+// Adds up load * grad by hop, in double. A block of deposits at a time: each is given the gradient of its entry,
+// then every hop takes its own of the products, 32 at a time.
 class SumsByHopAvx512 {
  public:
   SumsByHopAvx512(const DepositView& deposits, std::int64_t terms) : deposits_(deposits), terms_(terms) {}
 
   TOPOMASK_AVX512 void add(std::int64_t begin, std::int64_t end, const float* grad, double* sums) {
     const std::int64_t first = deposits_.deposit_ptr[begin], count = deposits_.deposit_ptr[end] - first;
-    product_.resize(static_cast<std::size_t>(count + kLanes + kMostCopies));
+    grad_.resize(static_cast<std::size_t>(count + kMostCopies));
+    product_.resize(static_cast<std::size_t>(count + kLanes));
     copy_to_deposits(begin, end, grad);
-    const float* load = deposits_.load + first;
-    for (std::int64_t i = 0; i < count; ++i) product_[i] *= load[i];
-    std::fill_n(product_.begin() + count, kLanes, 0.0f);
+    multiply(first, count);
     for (std::int64_t hop = 0; hop < terms_; ++hop) sums[hop] += sum_of(hop, first, count);
   }
 
  private:
-  static constexpr std::int64_t kLanes = 32, kMostCopies = 4;
+  static constexpr std::int64_t kLanes = 32, kDoubles = 8, kMostCopies = 4;
 
   void copy_to_deposits(std::int64_t begin, std::int64_t end, const float* grad) {
-    float* deposit = product_.data() - deposits_.deposit_ptr[begin];
+    float* deposit = grad_.data() - deposits_.deposit_ptr[begin];
     for (std::int64_t entry = begin; entry < end; ++entry) {
       // No branch on the number of deposits: the next entry overwrites what is too much.
       const std::int64_t at = deposits_.deposit_ptr[entry], last = deposits_.deposit_ptr[entry + 1];
@@ -176,25 +175,37 @@ class SumsByHopAvx512 {
     }
   }
 
+  TOPOMASK_AVX512 void multiply(std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; i += kDoubles) {
+      const auto inside = static_cast<__mmask8>(count - i >= kDoubles ? 0xFF : (1u << (count - i)) - 1);
+      const __m512d grad = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(inside, grad_.data() + i));
+      const __m512d load = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(inside, deposits_.load + first + i));
+      _mm512_storeu_pd(product_.data() + i, _mm512_mul_pd(load, grad));
+    }
+  }
+
   TOPOMASK_AVX512 double sum_of(std::int64_t hop, std::int64_t first, std::int64_t count) const {
     const __m512i wanted = _mm512_set1_epi16(static_cast<short>(hop));
-    __m512 low = _mm512_setzero_ps(), high = _mm512_setzero_ps();
+    __m512d sum[4] = {_mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd()};
     for (std::int64_t i = 0; i < count; i += kLanes) {
       const auto inside = static_cast<__mmask32>(count - i >= kLanes ? ~0u : (1u << (count - i)) - 1);
       const __m512i hops = _mm512_maskz_loadu_epi16(inside, deposits_.hop + first + i);
-      const __mmask32 own = _mm512_cmpeq_epi16_mask(hops, wanted);
-      low = _mm512_mask_add_ps(low, static_cast<__mmask16>(own), low, _mm512_loadu_ps(product_.data() + i));
-      high = _mm512_mask_add_ps(high, static_cast<__mmask16>(own >> 16), high,
-                                _mm512_loadu_ps(product_.data() + i + 16));
+      const __mmask32 own = _mm512_mask_cmpeq_epi16_mask(inside, hops, wanted);
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part) {
+        const double* product = product_.data() + i + part * kDoubles;
+        sum[part] = _mm512_mask_add_pd(sum[part], static_cast<__mmask8>(own >> (part * kDoubles)), sum[part],
+                                       _mm512_loadu_pd(product));
+      }
     }
-    const __m512 both = _mm512_add_ps(low, high);
-    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(both)),
-                                              _mm512_cvtps_pd(_mm512_extractf32x8_ps(both, 1))));
+    return _mm512_reduce_add_pd(
+        _mm512_add_pd(_mm512_add_pd(sum[0], sum[1]), _mm512_add_pd(sum[2], sum[3])));
   }
 
   const DepositView& deposits_;
   std::int64_t terms_;
-  std::vector<float> product_;
+  std::vector<float> grad_;
+  std::vector<double> product_;
 };
 #endif
 
