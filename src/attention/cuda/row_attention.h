@@ -41,7 +41,7 @@ struct RowAttentionForward {
   void* workspace = nullptr;    // see row_attention_workspace
 };
 
-constexpr int kWeightHeads = 4;
+constexpr int kWeightHeads = 4;  // whose `weights` lie side by side
 
 struct RowAttentionBackward {
   RowAttentionShape shape;

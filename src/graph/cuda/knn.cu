@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <climits>
 
+#include "core/cuda/grid.h"
 #include "core/cuda/primitives.h"
 #include "graph/cuda/morton.cuh"
 
@@ -404,10 +405,6 @@ void launch_search(const KnnArguments& a, const Workspace& space, cudaStream_t s
           space.point, space.levels, a);
 }
 
-unsigned blocks_of(std::int64_t count, int threads) {
-  return static_cast<unsigned>((count + threads - 1) / threads);
-}
-
 // cell[i] and how many points of that cell were counted before point i.
 __global__ void __launch_bounds__(kKeyThreads)
     count_cells(const float* coordinate, std::int64_t count, int dimension, const float* partial,
@@ -470,10 +467,10 @@ cudaError_t sort_points(const KnnArguments& a, const Workspace& space, cudaStrea
   auto* cell = reinterpret_cast<std::uint32_t*>(space.key);
   partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(a.coordinate, a.count, a.dimension, space.partial,
                                                         space.cell_count, kCells);
-  count_cells<<<blocks_of(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
+  count_cells<<<blocks_for(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
       a.coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
-  scatter_points<<<blocks_of(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
-                                                                      a.count, space.sorted_index);
+  scatter_points<<<blocks_for(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
+                                                                       a.count, space.sorted_index);
   return cudaGetLastError();
 }
 

@@ -147,8 +147,8 @@ class BlockAvx512 {
   std::vector<float> product_;
 };
 
-// Adds up load * grad by hop, in double. A block of deposits at a time: each is given the gradient of its entry,
-// then every hop takes its own of the products, 32 at a time.
+// Adds up load * grad by hop, in double. A block of deposits at a time: each is given the gradient of its
+// entry, then every hop takes its own of the products, 32 at a time.
 class SumsByHopAvx512 {
  public:
   SumsByHopAvx512(const DepositView& deposits, std::int64_t terms) : deposits_(deposits), terms_(terms) {}
@@ -198,8 +198,7 @@ class SumsByHopAvx512 {
                                        _mm512_loadu_pd(product));
       }
     }
-    return _mm512_reduce_add_pd(
-        _mm512_add_pd(_mm512_add_pd(sum[0], sum[1]), _mm512_add_pd(sum[2], sum[3])));
+    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_add_pd(sum[0], sum[1]), _mm512_add_pd(sum[2], sum[3])));
   }
 
   const DepositView& deposits_;
