@@ -48,7 +48,7 @@ struct BenchAttentionCommand {
   AttentionOptions attention;
   std::int64_t num_walks = 4, batch = 1, heads = 1, d = 64;
   at::ScalarType dtype = at::kFloat;
-  int repeats = 7;
+  int repeats = 21;
   double budget = 10;
   std::vector<std::string> only;
   bool forward_only = false;
