@@ -166,12 +166,13 @@ class SumsByHopAvx512 {
   static constexpr std::int64_t kLanes = 32, kDoubles = 8, kMostCopies = 4;
 
   void copy_to_deposits(std::int64_t begin, std::int64_t end, const float* grad) {
-    float* deposit = grad_.data() - deposits_.deposit_ptr[begin];
+    const std::int64_t first = deposits_.deposit_ptr[begin];
     for (std::int64_t entry = begin; entry < end; ++entry) {
       // No branch on the number of deposits: the next entry overwrites what is too much.
-      const std::int64_t at = deposits_.deposit_ptr[entry], last = deposits_.deposit_ptr[entry + 1];
-      for (std::int64_t i = 0; i < kMostCopies; ++i) deposit[at + i] = grad[entry];
-      for (std::int64_t i = at + kMostCopies; i < last; ++i) deposit[i] = grad[entry];
+      float* deposit = grad_.data() + (deposits_.deposit_ptr[entry] - first);
+      const std::int64_t count = deposits_.deposit_ptr[entry + 1] - deposits_.deposit_ptr[entry];
+      for (std::int64_t i = 0; i < kMostCopies; ++i) deposit[i] = grad[entry];
+      for (std::int64_t i = kMostCopies; i < count; ++i) deposit[i] = grad[entry];
     }
   }
 
