@@ -85,23 +85,24 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
     at::Tensor grad_v = at::empty(v.sizes(), v.options());
     at::Tensor grad_values = pairs == 0 ? at::zeros(values.sizes(), values.options())
                                         : at::empty(values.sizes(), values.options());
-    at::Tensor column_weights = at::empty({nnz, 2}, q.options());
+    const at::Tensor weights = at::empty({nnz, 2}, q.options());
     const SparseRows columns = transposed_rows_of(*state->pattern);
     AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "mask_attention_backward", [&] {
       for (std::int64_t i = 0; i < pairs; ++i) {
-        const RowAttention<scalar_t> head = head_of<scalar_t>(*state, q, k, v, values, i);
         const std::int64_t value_row = values.size(0) == 1 ? 0 : i % q.size(1);
-        auto* weights = reinterpret_cast<ColumnWeights<scalar_t>*>(column_weights.data_ptr<scalar_t>());
-        const scalar_t* g = grad_out.const_data_ptr<scalar_t>() + i * n * d_v;
-        row_attention_backward(
-            head, g, out.const_data_ptr<scalar_t>() + i * n * d_v,
-            saved[5].const_data_ptr<scalar_t>() + i * n,
-            state->softmax ? saved[6].const_data_ptr<scalar_t>() + i * n : nullptr,
-            saved[7].const_data_ptr<scalar_t>() + i * nnz, grad_q.data_ptr<scalar_t>() + i * n * m,
-            grad_values.data_ptr<scalar_t>() + value_row * nnz, i >= values.size(0), weights);
-        column_attention_backward<scalar_t>(head, columns, g, weights,
-                                            grad_k.data_ptr<scalar_t>() + i * n * m,
-                                            grad_v.data_ptr<scalar_t>() + i * n * d_v);
+        RowAttentionGradients<scalar_t> pass;
+        pass.grad_out = grad_out.const_data_ptr<scalar_t>() + i * n * d_v;
+        pass.out = out.const_data_ptr<scalar_t>() + i * n * d_v;
+        pass.inverse_normaliser = saved[5].const_data_ptr<scalar_t>() + i * n;
+        if (state->softmax) pass.row_max = saved[6].const_data_ptr<scalar_t>() + i * n;
+        pass.dot = saved[7].const_data_ptr<scalar_t>() + i * nnz;
+        pass.grad_q = grad_q.data_ptr<scalar_t>() + i * n * m;
+        pass.grad_k = grad_k.data_ptr<scalar_t>() + i * n * m;
+        pass.grad_v = grad_v.data_ptr<scalar_t>() + i * n * d_v;
+        pass.grad_value = grad_values.data_ptr<scalar_t>() + value_row * nnz;
+        pass.accumulate = i >= values.size(0);
+        pass.weights = reinterpret_cast<ColumnWeights<scalar_t>*>(weights.data_ptr<scalar_t>());
+        row_attention_backward(head_of<scalar_t>(*state, q, k, v, values, i), columns, pass);
       }
     });
     return {grad_q, grad_k, grad_v, grad_values, at::Tensor()};

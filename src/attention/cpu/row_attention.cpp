@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/cpu/row_attention.h"
+#include "attention/cpu/rows_then_columns.h"
 #include "core/flops.h"
 #include "core/parallel.h"
 #include "core/vector_math-inl.h"
@@ -100,72 +101,75 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
 template <class T>
 struct RowSlope {
   const RowAttention<T>& head;
+  const RowAttentionGradients<T>& pass;
   std::int64_t first;  // nonzero of the row
   T along_out;         // <g_i, out_i>: what the normaliser takes away
   T inverse, row_max;
-  bool accumulate;
+
+  HWY_INLINE RowSlope(const RowAttention<T>& of, const RowAttentionGradients<T>& gradients, std::int64_t row)
+      : head(of),
+        pass(gradients),
+        first(of.mask.row_ptr[row]),
+        along_out(dot_product(gradients.grad_out + row * of.value_columns,
+                              gradients.out + row * of.value_columns, of.value_columns)),
+        inverse(gradients.inverse_normaliser[row]),
+        row_max(of.softmax ? gradients.row_max[row] : T{0}) {}
 
   // Returns dL/d<q_i, k_j>.
-  HWY_INLINE T operator()(std::int64_t p, T slope, const T* dot, T* grad_value,
-                          ColumnWeights<T>* weights) const {
-    const T mask = head.value[first + p];
-    const T score = head.softmax ? std::exp(dot[first + p] * head.scale - row_max) : dot[first + p];
+  HWY_INLINE T operator()(std::int64_t p, T slope) const {
+    const std::int64_t at = first + p;
+    const T mask = head.value[at];
+    const T score = head.softmax ? std::exp(pass.dot[at] * head.scale - row_max) : pass.dot[at];
     const T grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
-    grad_value[first + p] = (accumulate ? grad_value[first + p] : T{0}) + grad_score * score;
+    pass.grad_value[at] = (pass.accumulate ? pass.grad_value[at] : T{0}) + grad_score * score;
     const T key = grad_score * mask * (head.softmax ? score * head.scale : T{1});
-    weights[first + p] = {key, mask * score * inverse};
+    pass.weights[at] = {key, mask * score * inverse};
     return key;
   }
 
   // The same for four nonzeros from p on, where scores are the products themselves.
-  HWY_INLINE void four(std::int64_t p, const T* slopes, const T* dot, T* grad_value,
-                       ColumnWeights<T>* weights, T* keys) const {
+  HWY_INLINE void four(std::int64_t p, const T* slopes, T* keys) const {
     const hn::CappedTag<T, 4> d;
     for (std::size_t r = 0; r < 4; r += hn::Lanes(d)) {
       const std::int64_t at = first + p + static_cast<std::int64_t>(r);
-      const auto mask = hn::LoadU(d, head.value + at), score = hn::LoadU(d, dot + at);
+      const auto mask = hn::LoadU(d, head.value + at), score = hn::LoadU(d, pass.dot + at);
       const auto slope = hn::Sub(hn::LoadU(d, slopes + r), hn::Set(d, along_out));
       const auto grad_score = hn::Mul(slope, hn::Set(d, inverse));
       auto grad = hn::Mul(grad_score, score);
-      if (accumulate) grad = hn::Add(hn::LoadU(d, grad_value + at), grad);
-      hn::StoreU(grad, d, grad_value + at);
+      if (pass.accumulate) grad = hn::Add(hn::LoadU(d, pass.grad_value + at), grad);
+      hn::StoreU(grad, d, pass.grad_value + at);
       const auto key = hn::Mul(grad_score, mask);
       hn::StoreU(key, d, keys + r);
-      hn::StoreInterleaved2(key, hn::Mul(hn::Mul(mask, score), hn::Set(d, inverse)), d, &weights[at].key);
+      hn::StoreInterleaved2(key, hn::Mul(hn::Mul(mask, score), hn::Set(d, inverse)), d,
+                            &pass.weights[at].key);
     }
   }
 };
 
 template <class Load, class T>
 HWY_INLINE void backward_rows(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
-                              const T* grad_out, const T* out, const T* inverse_normaliser, const T* row_max,
-                              const T* dot, T* grad_q, T* grad_value, bool accumulate,
-                              ColumnWeights<T>* weights, Scratch<T>& scratch) {
+                              const RowAttentionGradients<T>& pass, Scratch<T>& scratch) {
   const std::int64_t d_v = head.value_columns;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t first = head.mask.row_ptr[row];
     const std::int64_t count = head.mask.row_ptr[row + 1] - first;
     const std::int32_t* index = head.mask.col + first;
     scratch.reserve(count, head.features);
-    const T* g = grad_out + row * d_v;
-    const T along_out = dot_product(g, out + row * d_v, d_v);  // what the normaliser takes away
+    const T* g = pass.grad_out + row * d_v;
     T* slope = scratch.first.data();
     indexed_dots(g, head.v, index, count, d_v, slope);
     T* key_weight = scratch.second.data();
-    const RowSlope<T> row_slope{
-        head, first, along_out, inverse_normaliser[row], head.softmax ? row_max[row] : T{0}, accumulate};
-    for (std::int64_t p = 0; p < count; ++p) {
-      key_weight[p] = row_slope(p, slope[p], dot, grad_value, weights);
-    }
+    const RowSlope<T> row_slope(head, pass, row);
+    for (std::int64_t p = 0; p < count; ++p) key_weight[p] = row_slope(p, slope[p]);
     feature_gradient<Load>(head, key_weight, head.k, index, count, head.q + row * head.features,
-                           grad_q + row * head.features);
+                           pass.grad_q + row * head.features);
   }
 }
 
 template <class Load, class T>
 HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
-                                 std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights,
-                                 T* grad_k, T* grad_v, Scratch<T>& scratch) {
+                                 std::int64_t end, const RowAttentionGradients<T>& pass,
+                                 Scratch<T>& scratch) {
   for (std::int64_t column = begin; column < end; ++column) {
     const std::int64_t first = columns.row_ptr[column];
     const std::int64_t count = columns.row_ptr[column + 1] - first;
@@ -173,13 +177,13 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
     scratch.reserve(count, head.features);
     T *by_key = scratch.first.data(), *by_value = scratch.second.data();
     for (std::int64_t p = 0; p < count; ++p) {
-      by_key[p] = weights[columns.entry[first + p]].key;
-      by_value[p] = weights[columns.entry[first + p]].value;
+      by_key[p] = pass.weights[columns.entry[first + p]].key;
+      by_value[p] = pass.weights[columns.entry[first + p]].value;
     }
     feature_gradient<Load>(head, by_key, head.q, index, count, head.k + column * head.features,
-                           grad_k + column * head.features);
-    indexed_sum([&](std::int64_t p) { return by_value[p]; }, grad_out, index, count, head.value_columns,
-                false, grad_v + column * head.value_columns);
+                           pass.grad_k + column * head.features);
+    indexed_sum([&](std::int64_t p) { return by_value[p]; }, pass.grad_out, index, count, head.value_columns,
+                false, pass.grad_v + column * head.value_columns);
   }
 }
 
@@ -282,61 +286,54 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
 
 template <int kVectors, class Load, class T>
 HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
-                                      const T* grad_out, const T* out, const T* inverse_normaliser,
-                                      const T* row_max, const T* dot, T* grad_q, T* grad_value,
-                                      bool accumulate, ColumnWeights<T>* weights) {
+                                      const RowAttentionGradients<T>& pass) {
   const std::int64_t d_v = head.value_columns;
-  const Result<T> result(grad_q, head.features, head.past_caches);
+  const Result<T> result(pass.grad_q, head.features, head.past_caches);
   for (std::int64_t row = begin; row < end; ++row) {
     if (row + kRowsAhead < end) {
-      fetch_row(grad_out + (row + kRowsAhead) * d_v, d_v);
-      fetch_row(out + (row + kRowsAhead) * d_v, d_v);
+      fetch_row(pass.grad_out + (row + kRowsAhead) * d_v, d_v);
+      fetch_row(pass.out + (row + kRowsAhead) * d_v, d_v);
       result.fetch(row + kRowsAhead);
       if (head.relu) fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
       fetch_newest(head.mask, row + kRowsAhead, head.k, head.features, head.v, d_v);
     }
     const std::int64_t first = head.mask.row_ptr[row];
-    const T* g = grad_out + row * d_v;
-    const RowSlope<T> row_slope{head,
-                                first,
-                                dot_product(g, out + row * d_v, d_v),
-                                inverse_normaliser[row],
-                                head.softmax ? row_max[row] : T{0},
-                                accumulate};
+    const RowSlope<T> row_slope(head, pass, row);
     T total = 0;
-    const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR {
+    // Inlined for certain: a call would send the sums in registers to memory and back.
+    const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR
+        __attribute__((always_inline)) {
       if (count == 4 && !head.softmax) {
-        row_slope.four(p, slopes, dot, grad_value, weights, key_weights);
+        row_slope.four(p, slopes, key_weights);
       } else {
-        for (std::int64_t r = 0; r < count; ++r) {
-          key_weights[r] = row_slope(p + r, slopes[r], dot, grad_value, weights);
-        }
+        for (std::int64_t r = 0; r < count; ++r) key_weights[r] = row_slope(p + r, slopes[r]);
       }
       for (std::int64_t r = 0; r < count; ++r) total += key_weights[r];
       for (std::int64_t r = count; r < 4; ++r) key_weights[r] = 0;
     };
     const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.relu, total,
                                          head.epsilon};
-    dots_then_sum<kVectors, kVectors>(RegisterRow<kVectors, T>(g), hn::Zero(hn::ScalableTag<T>()), head.v,
-                                      LoadPlain(), head.k, Load(), head.mask.col + first,
-                                      head.mask.row_ptr[row + 1] - first, weigh, write);
+    dots_then_sum<kVectors, kVectors>(
+        RegisterRow<kVectors, T>(pass.grad_out + row * d_v), hn::Zero(hn::ScalableTag<T>()), head.v,
+        LoadPlain(), head.k, Load(), head.mask.col + first, head.mask.row_ptr[row + 1] - first, weigh, write);
   }
 }
 
 template <int kVectors, class Load, class T>
 HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRows& columns,
-                                     std::int64_t begin, std::int64_t end, const T* grad_out,
-                                     const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
+                                     std::int64_t begin, std::int64_t end,
+                                     const RowAttentionGradients<T>& pass) {
   constexpr std::int64_t kAhead = 32;
   const std::int64_t nnz = columns.nnz();
-  const Result<T> keys(grad_k, head.features, head.past_caches),
-      values(grad_v, head.value_columns, head.past_caches);
+  const Result<T> keys(pass.grad_k, head.features, head.past_caches),
+      values(pass.grad_v, head.value_columns, head.past_caches);
+  const ColumnWeights<T>* weights = pass.weights;
   for (std::int64_t column = begin; column < end; ++column) {
     if (column + kRowsAhead < end) {
       keys.fetch(column + kRowsAhead);
       values.fetch(column + kRowsAhead);
       if (head.relu) fetch_row(head.k + (column + kRowsAhead) * head.features, head.features);
-      fetch_newest(columns, column + kRowsAhead, head.q, head.features, grad_out, head.value_columns);
+      fetch_newest(columns, column + kRowsAhead, head.q, head.features, pass.grad_out, head.value_columns);
     }
     const std::int64_t first = columns.row_ptr[column];
     T total = 0;
@@ -349,7 +346,7 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
     };
     const FeatureGradientWriter<T> write{keys.row(column), head.k + column * head.features, head.relu, total,
                                          head.epsilon};
-    two_sums<kVectors, kVectors>(weights_of, head.q, Load(), grad_out, LoadPlain(), columns.col + first,
+    two_sums<kVectors, kVectors>(weights_of, head.q, Load(), pass.grad_out, LoadPlain(), columns.col + first,
                                  columns.row_ptr[column + 1] - first, write, values.row(column));
   }
 }
@@ -388,32 +385,26 @@ HWY_INLINE void forward_features(const RowAttention<T>& head, std::int64_t begin
 
 template <class Load, class T>
 HWY_INLINE void backward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
-                                  const T* grad_out, const T* out, const T* inverse, const T* row_max,
-                                  const T* dot, T* grad_q, T* grad_value, bool accumulate,
-                                  ColumnWeights<T>* weights) {
+                                  const RowAttentionGradients<T>& pass) {
   if (in_registers(head, [&](auto vectors) HWY_ATTR {
-        backward_in_registers<vectors.value, Load>(head, begin, end, grad_out, out, inverse, row_max, dot,
-                                                   grad_q, grad_value, accumulate, weights);
+        backward_in_registers<vectors.value, Load>(head, begin, end, pass);
       })) {
     return;
   }
   Scratch<T> scratch;
-  backward_rows<Load>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
-                      weights, scratch);
+  backward_rows<Load>(head, begin, end, pass, scratch);
 }
 
 template <class Load, class T>
 HWY_INLINE void column_features(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
-                                std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights,
-                                T* grad_k, T* grad_v) {
+                                std::int64_t end, const RowAttentionGradients<T>& pass) {
   if (in_registers(head, [&](auto vectors) HWY_ATTR {
-        columns_in_registers<vectors.value, Load>(head, columns, begin, end, grad_out, weights, grad_k,
-                                                  grad_v);
+        columns_in_registers<vectors.value, Load>(head, columns, begin, end, pass);
       })) {
     return;
   }
   Scratch<T> scratch;
-  backward_columns<Load>(head, columns, begin, end, grad_out, weights, grad_k, grad_v, scratch);
+  backward_columns<Load>(head, columns, begin, end, pass, scratch);
 }
 
 template <class T>
@@ -428,26 +419,21 @@ HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std
 
 template <class T>
 HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
-                             const T* grad_out, const T* out, const T* inverse, const T* row_max,
-                             const T* dot, T* grad_q, T* grad_value, bool accumulate,
-                             ColumnWeights<T>* weights) {
+                             const RowAttentionGradients<T>& pass) {
   if (head.relu) {
-    backward_features<LoadRelu>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                                accumulate, weights);
+    backward_features<LoadRelu>(head, begin, end, pass);
   } else {
-    backward_features<LoadPlain>(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value,
-                                 accumulate, weights);
+    backward_features<LoadPlain>(head, begin, end, pass);
   }
 }
 
 template <class T>
 HWY_INLINE void columns_any(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
-                            std::int64_t end, const T* grad_out, const ColumnWeights<T>* weights, T* grad_k,
-                            T* grad_v) {
+                            std::int64_t end, const RowAttentionGradients<T>& pass) {
   if (head.relu) {
-    column_features<LoadRelu>(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
+    column_features<LoadRelu>(head, columns, begin, end, pass);
   } else {
-    column_features<LoadPlain>(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
+    column_features<LoadPlain>(head, columns, begin, end, pass);
   }
 }
 
@@ -456,32 +442,24 @@ void forward_float(const RowAttention<float>& head, std::int64_t begin, std::int
   forward_any(head, begin, end, out, inverse, row_max, dot);
 }
 void backward_float(const RowAttention<float>& head, std::int64_t begin, std::int64_t end,
-                    const float* grad_out, const float* out, const float* inverse, const float* row_max,
-                    const float* dot, float* grad_q, float* grad_value, bool accumulate,
-                    ColumnWeights<float>* weights) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
-               weights);
+                    const RowAttentionGradients<float>& pass) {
+  backward_any(head, begin, end, pass);
 }
 void columns_float(const RowAttention<float>& head, const SparseRows& columns, std::int64_t begin,
-                   std::int64_t end, const float* grad_out, const ColumnWeights<float>* weights,
-                   float* grad_k, float* grad_v) {
-  columns_any(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
+                   std::int64_t end, const RowAttentionGradients<float>& pass) {
+  columns_any(head, columns, begin, end, pass);
 }
 void forward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end, double* out,
                     double* inverse, double* row_max, double* dot) {
   forward_any(head, begin, end, out, inverse, row_max, dot);
 }
 void backward_double(const RowAttention<double>& head, std::int64_t begin, std::int64_t end,
-                     const double* grad_out, const double* out, const double* inverse, const double* row_max,
-                     const double* dot, double* grad_q, double* grad_value, bool accumulate,
-                     ColumnWeights<double>* weights) {
-  backward_any(head, begin, end, grad_out, out, inverse, row_max, dot, grad_q, grad_value, accumulate,
-               weights);
+                     const RowAttentionGradients<double>& pass) {
+  backward_any(head, begin, end, pass);
 }
 void columns_double(const RowAttention<double>& head, const SparseRows& columns, std::int64_t begin,
-                    std::int64_t end, const double* grad_out, const ColumnWeights<double>* weights,
-                    double* grad_k, double* grad_v) {
-  columns_any(head, columns, begin, end, grad_out, weights, grad_k, grad_v);
+                    std::int64_t end, const RowAttentionGradients<double>& pass) {
+  columns_any(head, columns, begin, end, pass);
 }
 
 }  // namespace topomask::HWY_NAMESPACE
@@ -532,47 +510,36 @@ void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_norma
 }
 
 template <class T>
-void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
-                            const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, bool accumulate, ColumnWeights<T>* weights) {
-  for_row_runs(head.mask, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<T, float>) {
-      HWY_DYNAMIC_DISPATCH(backward_float)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, accumulate,
-       weights);
+void row_attention_backward(const RowAttention<T>& head, const SparseRows& columns,
+                            const RowAttentionGradients<T>& pass) {
+  constexpr bool kFloat = std::is_same_v<T, float>;
+  const auto row_half = [&](std::int64_t begin, std::int64_t end) {
+    if constexpr (kFloat) {
+      HWY_DYNAMIC_DISPATCH(backward_float)(head, begin, end, pass);
     } else {
-      HWY_DYNAMIC_DISPATCH(backward_double)
-      (head, begin, end, grad_out, out, inverse_normaliser, row_max, dot, grad_q, grad_value, accumulate,
-       weights);
+      HWY_DYNAMIC_DISPATCH(backward_double)(head, begin, end, pass);
     }
-    const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
-    count_multiply_adds(nonzeros * (head.features + head.value_columns) + (end - begin) * head.value_columns);
-    count_other_flops(nonzeros * (head.softmax ? 10 : 6));
-  });
+    hwy::FlushStream();
+  };
+  const auto column_half = [&](std::int64_t begin, std::int64_t end) {
+    if constexpr (kFloat) {
+      HWY_DYNAMIC_DISPATCH(columns_float)(head, columns, begin, end, pass);
+    } else {
+      HWY_DYNAMIC_DISPATCH(columns_double)(head, columns, begin, end, pass);
+    }
+    hwy::FlushStream();
+  };
+  rows_then_columns(head.mask, columns, row_half, column_half);
+  const std::int64_t nonzeros = head.mask.nnz();
+  count_multiply_adds(2 * nonzeros * (head.features + head.value_columns) +
+                      head.mask.num_rows * head.value_columns);
+  count_other_flops(nonzeros * (head.softmax ? 10 : 6));
 }
 
-template <class T>
-void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
-                               const ColumnWeights<T>* weights, T* grad_k, T* grad_v) {
-  for_row_runs(columns, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<T, float>) {
-      HWY_DYNAMIC_DISPATCH(columns_float)
-      (head, columns, begin, end, grad_out, weights, grad_k, grad_v);
-    } else {
-      HWY_DYNAMIC_DISPATCH(columns_double)
-      (head, columns, begin, end, grad_out, weights, grad_k, grad_v);
-    }
-    count_multiply_adds((columns.row_ptr[end] - columns.row_ptr[begin]) *
-                        (head.features + head.value_columns));
-  });
-}
-
-#define TOPOMASK_INSTANTIATE(T)                                                                        \
-  template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);                         \
-  template void row_attention_backward(const RowAttention<T>&, const T*, const T*, const T*, const T*, \
-                                       const T*, T*, T*, bool, ColumnWeights<T>*);                     \
-  template void column_attention_backward(const RowAttention<T>&, const SparseRows&, const T*,         \
-                                          const ColumnWeights<T>*, T*, T*)
+#define TOPOMASK_INSTANTIATE(T)                                                   \
+  template void row_attention_forward(const RowAttention<T>&, T*, T*, T*, T*);    \
+  template void row_attention_backward(const RowAttention<T>&, const SparseRows&, \
+                                       const RowAttentionGradients<T>&)
 TOPOMASK_INSTANTIATE(float);
 TOPOMASK_INSTANTIATE(double);
 #undef TOPOMASK_INSTANTIATE

@@ -39,16 +39,26 @@ struct ColumnWeights {
   T value;  // M_ij e_ij / D_i
 };
 
-// The row half of the backward pass: grad_q, grad_value[p] = dL/dM_ij (added to what is there
-// if `accumulate`), and `weights` [nnz].
 template <class T>
-void row_attention_backward(const RowAttention<T>& head, const T* grad_out, const T* out,
-                            const T* inverse_normaliser, const T* row_max, const T* dot, T* grad_q,
-                            T* grad_value, bool accumulate, ColumnWeights<T>* weights);
+struct RowAttentionGradients {
+  const T* grad_out = nullptr;  // [N, value_columns]
+  // As the forward pass left them.
+  const T* out = nullptr;
+  const T* inverse_normaliser = nullptr;
+  const T* row_max = nullptr;
+  const T* dot = nullptr;
+  T* grad_q = nullptr;
+  T* grad_k = nullptr;
+  T* grad_v = nullptr;
+  T* grad_value = nullptr;  // [nnz], dL/dM_ij, added to what is there if `accumulate`
+  bool accumulate = false;
+  ColumnWeights<T>* weights = nullptr;  // [nnz], scratch: what rows leave for columns
+};
 
-// The column half: grad_k_j = sum_i key q_i, grad_v_j = sum_i value g_i. `columns`: the mask's transpose.
+// Rows: grad_q and grad_value; columns: grad_k_j = sum_i key q_i, grad_v_j = sum_i value g_i. `columns`: the
+// mask's transpose.
 template <class T>
-void column_attention_backward(const RowAttention<T>& head, const SparseRows& columns, const T* grad_out,
-                               const ColumnWeights<T>* weights, T* grad_k, T* grad_v);
+void row_attention_backward(const RowAttention<T>& head, const SparseRows& columns,
+                            const RowAttentionGradients<T>& pass);
 
 }  // namespace topomask
