@@ -17,7 +17,9 @@ cat "$out/gpu.txt"
 
 # Threads of programs that run side by side must not fight over the cores: waiting, they spin.
 echo "== tests"
-OMP_NUM_THREADS=$((($(nproc) + 4) / 5)) ctest --preset cuda --tests-regex '^(cuda_|python_cuda$)' --parallel 5 2>&1 |
+side_by_side=5
+OMP_NUM_THREADS=$((($(nproc) + side_by_side - 1) / side_by_side)) ctest --preset cuda \
+  --tests-regex '^(cuda_|python_cuda$)' --parallel $side_by_side 2>&1 |
   tee "$out/tests.log"
 
 # check TOOL TEST SHARD SHARDS: a share of one program's cases under one tool; says what was found and how far it came.

@@ -478,14 +478,10 @@ HWY_EXPORT(columns_double);
 
 namespace {
 
-// Runs of rows with equal work, several per thread.
 template <class Run>
 void for_row_runs(const SparseRows& matrix, const Run& run) {
-  constexpr std::int64_t kNonzerosPerRun = 2048;
   if (matrix.num_rows == 0) return;
-  const std::int64_t work = matrix.nnz() + matrix.num_rows;
-  const std::int64_t runs =
-      std::clamp<std::int64_t>(work / kNonzerosPerRun, 1, 8 * std::int64_t{num_threads()});
+  const std::int64_t runs = runs_for_threads(matrix);
   for_runs(runs, 1, [&](std::int64_t begin, std::int64_t end) {
     run(balanced_row(matrix, begin, runs), balanced_row(matrix, end, runs));
     hwy::FlushStream();  // what was written past the caches is there for other threads from here on

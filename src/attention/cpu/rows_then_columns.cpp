@@ -14,10 +14,8 @@ namespace {
 // Runs of equal work: enough for all threads, and small enough for what some of them touch to stay in the
 // caches.
 std::int64_t number_of_runs(const SparseRows& matrix) {
-  constexpr std::int64_t kLeast = 2048, kMost = 8192;  // nonzeros
-  const std::int64_t work = matrix.nnz() + matrix.num_rows;
-  const std::int64_t for_threads = std::min(8 * std::int64_t{num_threads()}, work / kLeast);
-  return std::max({std::int64_t{1}, for_threads, work / kMost});
+  constexpr std::int64_t kMostNonzeros = 8192;
+  return std::max(runs_for_threads(matrix), matrix.nnz() / kMostNonzeros);
 }
 
 std::vector<std::int64_t> bounds_of_runs(const SparseRows& matrix) {

@@ -114,6 +114,12 @@ std::int64_t balanced_row(const SparseRows& matrix, std::int64_t piece, std::int
   return piece == pieces ? matrix.num_rows : low;
 }
 
+std::int64_t runs_for_threads(const SparseRows& matrix) {
+  constexpr std::int64_t kLeastWork = 2048, kRunsPerThread = 8;
+  return std::clamp<std::int64_t>((matrix.nnz() + matrix.num_rows) / kLeastWork, 1,
+                                  kRunsPerThread * num_threads());
+}
+
 template <>
 void spmm(const SparseRows& matrix, const float* value, const float* x, std::int64_t columns, bool accumulate,
           float* y) {

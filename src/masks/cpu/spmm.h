@@ -29,4 +29,7 @@ void sampled_dots(const SparseRows& matrix, const T* a, const T* b, std::int64_t
 // run `piece`, and num_rows for piece = pieces.
 std::int64_t balanced_row(const SparseRows& matrix, std::int64_t piece, std::int64_t pieces);
 
+// Runs of work that are worth a thread's while, several for each: what for_runs hands out.
+std::int64_t runs_for_threads(const SparseRows& matrix);
+
 }  // namespace topomask
