@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "attention/cuda/dense_attention_tiles.cuh"
+#include "core/cuda/lanes.cuh"
 
 namespace topomask::dense {
 
@@ -144,10 +145,7 @@ struct BackwardRows {
       sum[group] = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
     }
 #pragma unroll
-    for (int partner = 1; partner < Tile<kWidth>::kChunks; partner *= 2) {
-#pragma unroll
-      for (float& x : sum) x += __shfl_xor_sync(0xffffffffu, x, partner);
-    }
+    for (float& x : sum) x = sum_lanes<Tile<kWidth>::kChunks>(x);
     if (mine.chunk == 0) {
 #pragma unroll
       for (int group = 0; group < kQueryGroups; ++group) {

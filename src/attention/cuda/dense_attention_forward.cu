@@ -5,6 +5,7 @@
 #include "attention/cuda/dense_attention_tiles.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 
 namespace topomask {
 
@@ -58,9 +59,7 @@ __device__ void exponentiate(float (&score)[4][4], const Pair (&m16)[2][4], RowS
   float shrink[2], base[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float& x = largest[half];
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    const float x = max_lanes<4>(largest[half]);
     shrink[half] = x == state[half].max ? 1 : fast_exp2((state[half].max - x) * exponent_scale);
     base[half] = x == -INFINITY ? 0 : x * exponent_scale;
     state[half].max = x;
@@ -247,8 +246,7 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         RowState row = state[m][half];
-        row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 1);
-        row.sum += __shfl_xor_sync(0xffffffffu, row.sum, 2);
+        row.sum = sum_lanes<4>(row.sum);
         inverse[half] = fabsf(row.sum) <= a.guard ? 0 : 1 / row.sum;
         const int i = warp_row + m * 16 + half * 8 + g;
         if (i < n && lane % 4 == 0) {

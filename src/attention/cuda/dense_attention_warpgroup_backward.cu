@@ -11,6 +11,7 @@
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 
 namespace topomask {
 
@@ -164,10 +165,7 @@ struct Copying {
       sum[group] = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
     }
 #pragma unroll
-    for (int partner = 1; partner < Layout::kChunks; partner *= 2) {
-#pragma unroll
-      for (float& x : sum) x += __shfl_xor_sync(0xffffffffu, x, partner);
-    }
+    for (float& x : sum) x = sum_lanes<Layout::kChunks>(x);
     if (mine.chunk == 0) {
       const wg::Place here(a, number);
       const int first = tile * kQueries;

@@ -6,6 +6,7 @@
 #include "attention/cuda/dense_attention_warpgroup.cuh"
 #include "attention/cuda/dense_attention_warpgroup.h"
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 
 namespace topomask {
 
@@ -100,8 +101,7 @@ struct Multiplying {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float& x = sum[half];
-      x += __shfl_xor_sync(0xffffffffu, x, 1);
-      x += __shfl_xor_sync(0xffffffffu, x, 2);
+      x = sum_lanes<4>(x);
       x = fabsf(x) <= a.guard ? 0 : 1 / x;
       const int i = first + half * 8 + (lane() >> 2);
       if (i < n && (lane() & 3) == 0) f.inverse_normaliser[row + i] = x;

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "attention/cuda/row_attention.h"
+#include "core/cuda/lanes.cuh"
 #include "masks/cuda/device_item.cuh"
 
 namespace topomask::row_attention {
@@ -111,21 +112,6 @@ struct Vector {
   }
 };
 
-// The sum over groups of kLanes lanes, in all of them; over every kStep-th lane only.
-template <int kLanes, int kStep = 1, class R>
-__device__ inline R sum_lanes(R x) {
-#pragma unroll
-  for (int offset = kLanes / 2; offset >= kStep; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-
-template <int kLanes, class R>
-__device__ inline R max_lanes(R x) {
-#pragma unroll
-  for (int offset = kLanes / 2; offset >= 1; offset /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, offset));
-  return x;
-}
-
 // Sums kCount numbers over kLanes lanes at once: lane l returns the sum of number l / (kLanes / kCount).
 // Every exchange halves what a lane holds, so that kCount sums take kCount - 1 exchanges and not kCount
 // log2(kLanes).
@@ -143,10 +129,7 @@ __device__ inline float transposed_sum(float (&x)[kCount], int lane) {
     }
     offset /= 2;
   }
-  float sum = x[0];
-#pragma unroll
-  for (; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  return sum;
+  return sum_lanes<kLanes / kCount>(x[0]);
 }
 
 // Where one pair's segments leave what they found: [segment, width].

@@ -7,7 +7,7 @@ namespace topomask::row_attention {
 
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32, kHeld = 8, kTile = kHeld * kWarp;
+constexpr int kThreads = 256, kHeld = 8, kTile = kHeld * kWarpSize;
 
 struct Place {
   int lane;
@@ -17,9 +17,9 @@ struct Place {
 // Blocks run over items first, then tiles, then pairs.
 __device__ Place place_of(const RowAttentionShape& shape, std::int64_t item_blocks, std::int64_t tiles) {
   Place place;
-  place.lane = static_cast<int>(threadIdx.x) % kWarp;
+  place.lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const std::int64_t block = blockIdx.x;
-  place.item = block % item_blocks * (kThreads / kWarp) + static_cast<int>(threadIdx.x) / kWarp;
+  place.item = block % item_blocks * (kThreads / kWarpSize) + static_cast<int>(threadIdx.x) / kWarpSize;
   place.tile = block / item_blocks % tiles;
   place.pair = block / item_blocks / tiles;
   place.batch = place.pair / shape.heads;
@@ -37,9 +37,9 @@ template <class T>
 __device__ RealOf<T> feature_dot(const T* a, const T* b, std::int64_t size, bool relu, RealOf<T> epsilon,
                                  int lane) {
   RealOf<T> sum = 0;
-  for (std::int64_t c = lane; c < size; c += kWarp)
+  for (std::int64_t c = lane; c < size; c += kWarpSize)
     sum += feature(a[c], relu, epsilon) * feature(b[c], relu, epsilon);
-  return sum_lanes<kWarp>(sum);
+  return sum_lanes(sum);
 }
 
 // sum += weight phi(row) over this lane's columns of the tile.
@@ -48,7 +48,7 @@ __device__ void add_row(RealOf<T> weight, const T* row, std::int64_t first, std:
                         RealOf<T> epsilon, RealOf<T> (&sum)[kHeld]) {
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    const std::int64_t c = first + i * kWarp;
+    const std::int64_t c = first + i * kWarpSize;
     if (c < size) sum[i] += weight * feature(row[c], relu, epsilon);
   }
 }
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
     R* found = segment_row_of<R>(pass.workspace, pass.mask, at.pair, at.item, d_v + 2);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      if (first_column + i * kWarp < d_v) found[first_column + i * kWarp] = sum[i];
+      if (first_column + i * kWarpSize < d_v) found[first_column + i * kWarpSize] = sum[i];
     }
     if (first_column == 0) {
       found[d_v] = normaliser;
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
   T* out = head_rows<T>(pass.out, at.batch, at.head) + item.row * pass.out.node_step;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    if (first_column + i * kWarp < d_v) out[first_column + i * kWarp] = from_real<T>(sum[i] * inverse);
+    if (first_column + i * kWarpSize < d_v)
+      out[first_column + i * kWarpSize] = from_real<T>(sum[i] * inverse);
   }
 }
 
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
   R* found = segments ? segment_row_of<R>(pass.workspace, pass.mask, at.pair, at.item, m) : nullptr;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    const std::int64_t c = first_column + i * kWarp;
+    const std::int64_t c = first_column + i * kWarpSize;
     if (c >= m) continue;
     if (segments) {
       found[c] = sum[i];
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
                  : nullptr;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    const std::int64_t c = first_column + i * kWarp;
+    const std::int64_t c = first_column + i * kWarpSize;
     if (c >= size) continue;
     if (segments) {
       found[c] = sum[i];
@@ -215,7 +216,7 @@ template <class Kernel, class Pass>
 cudaError_t launch(Kernel kernel, const Pass& pass, const DeviceRows& rows, bool segments, std::int64_t tiles,
                    cudaStream_t stream) {
   const std::int64_t items = segments ? rows.num_segments : rows.num_rows;
-  const std::int64_t item_blocks = (items + kThreads / kWarp - 1) / (kThreads / kWarp);
+  const std::int64_t item_blocks = (items + kThreads / kWarpSize - 1) / (kThreads / kWarpSize);
   const std::int64_t blocks = item_blocks * tiles * pass.shape.batch * pass.shape.heads;
   if (blocks == 0) return cudaSuccess;
   kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(pass, item_blocks, segments);

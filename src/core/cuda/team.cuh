@@ -3,9 +3,9 @@
 // Kernels are written once against this interface. All threads of a team must call its functions together.
 #pragma once
 
-namespace topomask {
+#include "core/cuda/lanes.cuh"
 
-constexpr int kWarpSize = 32;
+namespace topomask {
 
 struct WarpTeam {
   static constexpr bool kIsWarp = true;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/cuda/lanes.cuh"
 #include "data/augment_columns.h"
 #include "data/cuda/augment.h"
 
@@ -80,7 +81,7 @@ __device__ void warp_nearest(Image& image, const float* warp) {
 // The sum of `value` over the block, the same in every thread.
 __device__ float block_sum(float value) {
   __shared__ float sums[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(~0u, value, offset);
+  value = sum_lanes(value);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();

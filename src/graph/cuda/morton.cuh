@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/lanes.cuh"
 #include "graph/cuda/knn.h"
 
 namespace topomask::cuda {
@@ -35,10 +36,8 @@ static __global__ void __launch_bounds__(kKeyThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int a = 0; a < 3; ++a) {
-    for (int step = 16; step > 0; step /= 2) {
-      low[a] = fminf(low[a], __shfl_xor_sync(~0u, low[a], step));
-      high[a] = fmaxf(high[a], __shfl_xor_sync(~0u, high[a], step));
-    }
+    low[a] = min_lanes(low[a]);
+    high[a] = max_lanes(high[a]);
     if (lane == 0) {
       of_warp[a][warp] = low[a];
       of_warp[3 + a][warp] = high[a];
@@ -81,10 +80,7 @@ struct KeyScale {
         const float x = partial[warp * kBoxBlocks + b];
         best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
       }
-      for (int step = 16; step > 0; step /= 2) {
-        const float x = __shfl_xor_sync(~0u, best, step);
-        best = warp < 3 ? fminf(best, x) : fmaxf(best, x);
-      }
+      best = warp < 3 ? min_lanes(best) : max_lanes(best);
       if (lane == 0) corner[warp] = best;
     }
     __syncthreads();

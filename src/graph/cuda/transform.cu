@@ -1,6 +1,7 @@
 #include "graph/cuda/transform.h"
 
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 
 namespace topomask::cuda {
 
@@ -43,7 +44,7 @@ __global__ void write_inverse_sums(const std::int64_t* row_ptr, const float* wei
     for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes)
       sum += fabs(static_cast<double>(weight[e]));
   }
-  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step, kLanes);
+  sum = sum_lanes<kLanes>(sum);
   if (row < num_rows && lane == 0) inverse[row] = sum > 0 ? 1 / (root ? sqrt(sum) : sum) : 0;
 }
 

@@ -1,5 +1,5 @@
 #include "core/cuda/grid.h"
-#include "core/cuda/team.cuh"
+#include "core/cuda/lanes.cuh"
 #include "masks/cuda/look_up.h"
 
 namespace topomask {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   if (element >= elements) return;
   double sum = 0;
   for (std::int64_t run = lane; run < runs; run += kWarpSize) sum += partial[run * elements + element];
-  for (int step = kWarpSize / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  sum = sum_lanes(sum);
   if (lane == 0) grad_table[element] = static_cast<T>(sum);
 }
 

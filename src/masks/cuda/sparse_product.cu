@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 #include "core/cuda/team.cuh"
 
 namespace topomask::cuda {
@@ -25,8 +26,7 @@ __device__ std::int64_t pairs_of(const SparseRows& query, const SparseRows& key_
   for (std::int64_t p = query.row_ptr[row] + lane; p < query.row_ptr[row + 1]; p += kWarpSize) {
     pairs += key_columns.row_ptr[query.col[p] + 1] - key_columns.row_ptr[query.col[p]];
   }
-  for (int step = kWarpSize / 2; step > 0; step /= 2) pairs += __shfl_xor_sync(~0u, pairs, step);
-  return pairs;
+  return sum_lanes(pairs);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -223,8 +223,7 @@ __device__ void entry_backward(const ProductBackwardArguments<T>& a, std::int64_
   for (std::int64_t t = a.key_columns.row_ptr[a.query.col[p]] + lane.pair; t < last; t += lane.kPairs) {
     sum += row_grad(a.key_columns.col[t]) * a.key_value[a.key_columns.entry[t] * a.heads + head];
   }
-#pragma unroll
-  for (int step = kHeads; step < kWarpSize; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  sum = sum_lanes<kWarpSize, kHeads>(sum);
   if (lane.pair == 0 && lane.valid) a.grad_query[p * a.heads + head] = sum;
 }
 

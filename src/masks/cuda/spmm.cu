@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/cuda/lanes.cuh"
 #include "masks/cuda/device_item.cuh"
 #include "masks/cuda/spmm.h"
 
@@ -7,7 +8,7 @@ namespace topomask {
 
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32;
+constexpr int kThreads = 256;
 
 template <class T>
 struct Wide;  // sixteen bytes
@@ -86,9 +87,9 @@ __global__ void __launch_bounds__(kThreads)
                 std::int64_t item_blocks, bool segments, T* out, std::int64_t out_heads) {
   using Type = typename V::Type;
   const std::int64_t index =
-      blockIdx.x % item_blocks * (kThreads / kWarp) + static_cast<int>(threadIdx.x) / kWarp;
+      blockIdx.x % item_blocks * (kThreads / kWarpSize) + static_cast<int>(threadIdx.x) / kWarpSize;
   const std::int64_t group = blockIdx.x / item_blocks;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const Item item = item_at(matrix, index, segments);
   if (!item.mine) return;
   const std::int64_t first_head = out_heads == 1 ? 0 : group, last_head = out_heads == 1 ? heads : group + 1;
@@ -98,10 +99,10 @@ __global__ void __launch_bounds__(kThreads)
     for (std::int64_t head = first_head; head < last_head; ++head) {
       const T* left = a + head * head_size + item.row * columns;
       const T* right = b + head * head_size + matrix.col[p] * columns;
-      for (std::int64_t c = lane * V::kWidth; c < columns; c += kWarp * V::kWidth)
+      for (std::int64_t c = lane * V::kWidth; c < columns; c += kWarpSize * V::kWidth)
         sum += V::dot(*reinterpret_cast<const Type*>(left + c), *reinterpret_cast<const Type*>(right + c));
     }
-    for (int offset = kWarp / 2; offset >= 1; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    sum = sum_lanes(sum);
     if (lane == 0) out[group * matrix.nnz + (matrix.entry == nullptr ? p : matrix.entry[p])] = sum;
   }
 }
@@ -116,7 +117,7 @@ cudaError_t launch_spmm(const DeviceRows& matrix, const T* value, std::int64_t v
                         std::int64_t heads, std::int64_t columns, bool segments, T* y, cudaStream_t stream) {
   const std::int64_t vectors = (columns + V::kWidth - 1) / V::kWidth;
   int lanes = 1;
-  while (lanes < kWarp && lanes < vectors) lanes *= 2;
+  while (lanes < kWarpSize && lanes < vectors) lanes *= 2;
   const std::int64_t tiles = (vectors + lanes - 1) / lanes, per_block = kThreads / lanes;
   const std::int64_t items = segments ? matrix.num_segments : matrix.num_rows;
   const std::int64_t item_blocks = (items + per_block - 1) / per_block;
@@ -129,7 +130,8 @@ template <class T, class V>
 cudaError_t launch_dots(const DeviceRows& matrix, const T* a, const T* b, std::int64_t heads,
                         std::int64_t columns, bool segments, T* out, std::int64_t out_heads,
                         cudaStream_t stream) {
-  const std::int64_t items = segments ? matrix.num_segments : matrix.num_rows, per_block = kThreads / kWarp;
+  const std::int64_t items = segments ? matrix.num_segments : matrix.num_rows,
+                     per_block = kThreads / kWarpSize;
   const std::int64_t item_blocks = (items + per_block - 1) / per_block;
   dots_kernel<T, V><<<static_cast<unsigned>(item_blocks * out_heads), kThreads, 0, stream>>>(
       matrix, a, b, heads, columns, item_blocks, segments, out, out_heads);

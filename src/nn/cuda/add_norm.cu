@@ -2,6 +2,7 @@
 // that the gradients of the parameters stay in its registers until the end.
 #include "nn/cuda/add_norm.h"
 
+#include "core/cuda/lanes.cuh"
 #include "nn/cuda/quads.cuh"
 #include "nn/cuda/row_sums.h"
 
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
       }
       mean += total(sum[k]);
     }
-    mean = sum_over_warp(mean) / f.channels;
+    mean = sum_lanes(mean) / f.channels;
     float variance = 0;
 #pragma unroll
     for (int k = 0; k < kQuads; ++k) {
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
       const float4 centred = sum[k] - mean;
       variance += total(centred * centred);
     }
-    const float inverse = rsqrtf(sum_over_warp(variance) / f.channels + f.epsilon);
+    const float inverse = rsqrtf(sum_lanes(variance) / f.channels + f.epsilon);
     if (lane == 0) {
       f.mean[row] = mean;
       f.inverse[row] = inverse;
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       slope += total(along[k]);
       tilt += total(along[k] * standard[k]);
     }
-    slope = sum_over_warp(slope) / b.channels;
-    tilt = sum_over_warp(tilt) / b.channels;
+    slope = sum_lanes(slope) / b.channels;
+    tilt = sum_lanes(tilt) / b.channels;
 #pragma unroll
     for (int k = 0; k < kQuads; ++k) {
       const int c = (k * 32 + lane) * 4;

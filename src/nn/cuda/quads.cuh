@@ -55,11 +55,6 @@ __device__ inline float total(const float4& a) {
   return (a.x + a.y) + (a.z + a.w);
 }
 
-__device__ inline float sum_over_warp(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
-
 // Calls run(T{}) for the type of a layer's activations.
 template <class Run>
 cudaError_t with_type(LayerType type, const Run& run) {
