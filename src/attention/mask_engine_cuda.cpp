@@ -171,8 +171,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
         grad_value = at::empty({share.shape.batch, sums, pattern.nnz()}, options);
       }
       pass.grad_value = from_pair(grad_value, 0);
-      const std::int64_t weight_rows = (share.pairs() + kWeightHeads - 1) / kWeightHeads * kWeightHeads;
-      const at::Tensor weights = at::empty({weight_rows, pattern.nnz(), 2}, options);
+      const at::Tensor weights = at::empty({share.pairs(), pattern.nnz(), 2}, options);
       pass.weights = weights.data_ptr();
       at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
       pass.workspace = workspace.data_ptr();

@@ -41,8 +41,6 @@ struct RowAttentionForward {
   void* workspace = nullptr;    // see row_attention_workspace
 };
 
-constexpr int kWeightHeads = 4;  // whose `weights` lie side by side
-
 struct RowAttentionBackward {
   RowAttentionShape shape;
   Real dtype = Real::float32;
@@ -56,7 +54,7 @@ struct RowAttentionBackward {
   Rows4 grad_q, grad_k, grad_v;
   // real [pairs / row_attention_summed_heads, nnz], dL/dM of every pair or of so many heads together; or null
   void* grad_value = nullptr;
-  void* weights = nullptr;  // real [pairs, nnz, 2], pairs rounded up to kWeightHeads: scratch
+  void* weights = nullptr;  // real [pairs, nnz, 2]: scratch
   void* workspace = nullptr;
 };
 

@@ -35,8 +35,9 @@ constexpr int lanes_for(std::int64_t bytes) {
 }
 
 // Heads of one row that neighbouring groups of lanes work on, where their number is a multiple of it.
+// Four leave weights of 32 bytes for an entry of the mask, the least that memory moves.
 constexpr int heads_of_a_warp(int lanes) {
-  return std::min(kWeightHeads, 32 / lanes);
+  return std::min(4, 32 / lanes);
 }
 
 }  // namespace topomask::row_attention

@@ -54,6 +54,14 @@ cudaError_t with_lanes(const RowAttentionShape& shape, const Run& run) {
   return with_mode(std::integral_constant<int, 32>{});
 }
 
+// Calls run(beside): how many heads stand side by side in the weights between the two backward halves.
+template <int kLanes, class Run>
+cudaError_t with_heads(const RowAttentionShape& shape, const Run& run) {
+  constexpr int kMost = heads_of_a_warp(kLanes);
+  if (shape.heads % kMost == 0) return run(std::integral_constant<int, kMost>{});
+  return run(std::integral_constant<int, 1>{});
+}
+
 template <class T>
 cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
@@ -64,9 +72,11 @@ cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaS
 template <class T>
 cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    const auto kernel = row_attention_summed_heads(pass) == 1 ? backward_rows<T, lanes, mode, false>
-                                                              : backward_rows<T, lanes, mode, true>;
-    return launch_vectors<lanes>(kernel, pass, pass.mask, segments, stream);
+    return with_heads<lanes>(pass.shape, [&](auto beside) {
+      const auto kernel = row_attention_summed_heads(pass) == 1 ? backward_rows<T, lanes, mode, beside, 1>
+                                                                : backward_rows<T, lanes, mode, beside, beside>;
+      return launch_vectors<lanes>(kernel, pass, pass.mask, segments, stream);
+    });
   });
 }
 
@@ -75,7 +85,10 @@ cudaError_t launch_backward_columns(const RowAttentionBackward& pass, bool segme
   return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
     // Scores are not formed here: softmax is as good as linear.
     constexpr Mode kMode = mode == Mode::relu ? Mode::relu : Mode::linear;
-    return launch_vectors<lanes>(backward_columns<T, lanes, kMode>, pass, pass.columns, segments, stream);
+    return with_heads<lanes>(pass.shape, [&](auto beside) {
+      return launch_vectors<lanes>(backward_columns<T, lanes, kMode, beside>, pass, pass.columns, segments,
+                                   stream);
+    });
   });
 }
 

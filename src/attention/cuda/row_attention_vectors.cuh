@@ -284,19 +284,20 @@ __device__ inline void store_feature_gradient(const void* at, float (&sum)[Vecto
   store_once(out, Vector<T>::pack(sum));
 }
 
-// What the row half leaves for the column half, [pairs / kWeightHeads, nnz, kWeightHeads]: neighbouring heads
-// side by side, which neighbouring groups of lanes read together.
+// What the row half leaves for the column half, [pairs / kBeside, nnz, kBeside]: neighbouring heads side by
+// side, which neighbouring groups of lanes read together.
+template <int kBeside>
 struct Weights {
   float2* first;
 
   __device__ Weights(const RowAttentionBackward& pass, int pair)
-      : first(static_cast<float2*>(pass.weights) + pair / kWeightHeads * kWeightHeads * pass.mask.nnz +
-              pair % kWeightHeads) {}
-  __device__ float2& operator[](std::int64_t entry) const { return first[entry * kWeightHeads]; }
+      : first(static_cast<float2*>(pass.weights) + pair / kBeside * kBeside * pass.mask.nnz +
+              pair % kBeside) {}
+  __device__ float2& operator[](std::int64_t entry) const { return first[entry * kBeside]; }
 };
 
-// kSums: dL/dM is added up over the heads of a row that a warp works on.
-template <class T, int kLanes, Mode kMode, bool kSums>
+// kBeside: heads whose weights stand side by side. kSummed: neighbouring heads whose dL/dM are added up.
+template <class T, int kLanes, Mode kMode, int kBeside, int kSummed>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_rows(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
@@ -317,12 +318,11 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   const std::int64_t pair_entries = group.pair * pass.mask.nnz;
   const float* dots = static_cast<const float*>(pass.dot) + pair_entries;
-  constexpr int kSummed = kSums ? heads_of_a_warp(kLanes) : 1;
   float* grad_value = pass.grad_value == nullptr
                           ? nullptr
                           : static_cast<float*>(pass.grad_value) + group.pair / kSummed * pass.mask.nnz;
   const bool writes_grad = group.speaks && group.head % kSummed == 0;
-  const Weights weights(pass, group.pair);
+  const Weights<kBeside> weights(pass, group.pair);
   const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
 
   Item item;
@@ -382,10 +382,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
       if (!valid) key_weight = 0;
       if (valid && group.speaks) weights[entry] = {key_weight, mask * score * own_inverse};
       float grad = grad_score * score;
-#pragma unroll
-      for (int step = kLanes; step < kLanes * kSummed; step *= 2) {
-        grad += __shfl_xor_sync(0xffffffffu, grad, step);
-      }
+      grad = sum_lanes<kLanes * kSummed, kLanes>(grad);
       if (grad_value != nullptr && valid && writes_grad) __stcs(grad_value + entry, grad);
       weight_sum += key_weight;
 #pragma unroll
@@ -416,7 +413,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   }
 }
 
-template <class T, int kLanes, Mode kMode>
+template <class T, int kLanes, Mode kMode, int kBeside>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_columns(const __grid_constant__ RowAttentionBackward pass,
                      const __grid_constant__ Spread spread) {
@@ -432,7 +429,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   const Gathered<T> q_rows(pass.q, group.batch, group.head, in_features ? column : 0);
   const Gathered<T> k_rows(pass.k, group.batch, group.head, in_features ? column : 0);
   const Gathered<T> grad_rows(pass.grad_out, group.batch, group.head, in_values ? column : 0);
-  const Weights weights(pass, group.pair);
+  const Weights<kBeside> weights(pass, group.pair);
   const float epsilon = static_cast<float>(shape.epsilon);
 
   // Where a weight stands is known only from another load: each is asked for one step earlier than what
