@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "core/cuda/grid.h"
+#include "core/cuda/lanes.cuh"
 #include "core/cuda/primitives.h"
 #include "graph/cuda/morton.cuh"
 
@@ -74,19 +75,10 @@ std::size_t lay_out(char* memory, std::int64_t count, Workspace& space) {
   return used;
 }
 
-__device__ float warp_min(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fminf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
-
 // The box around what all lanes hold; NaN is ignored, and a box of nothing is (infinity, -infinity).
 __device__ void warp_box(float4& low, float4& high) {
-  low = {warp_min(low.x), warp_min(low.y), warp_min(low.z), 0};
-  high = {warp_max(high.x), warp_max(high.y), warp_max(high.z), 0};
+  low = {min_lanes(low.x), min_lanes(low.y), min_lanes(low.z), 0};
+  high = {max_lanes(high.x), max_lanes(high.y), max_lanes(high.z), 0};
 }
 
 // One block 1024 sorted points: their leaves, and the box around those.
@@ -231,8 +223,8 @@ struct Search {
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLeaf; }
 
   // Which of up to 32 boxes of a level any query may need, one box a lane.
-  __device__ unsigned near_boxes(int level, std::int64_t first) const {
-    const std::int64_t box = first + lane();
+  __device__ unsigned near_boxes(int level, std::int32_t first) const {
+    const std::int32_t box = first + lane();
     bool is_near = false;
     if (box < levels.count[level]) {
       const float4 low = levels.box[level][2 * box], high = levels.box[level][2 * box + 1];
@@ -246,7 +238,7 @@ struct Search {
   }
 
   // Which queries may need the leaf, one query a lane.
-  __device__ unsigned queries_near(std::int64_t leaf) const {
+  __device__ unsigned queries_near(std::int32_t leaf) const {
     const int q = lane() % kQueries;
     float reach = nearest[0].reach;
 #pragma unroll
@@ -267,12 +259,12 @@ struct Search {
     return reach_of(__uint_as_float(smallest));
   }
 
-  __device__ void visit_leaf(std::int64_t leaf, bool is_own) {
+  __device__ void visit_leaf(std::int32_t leaf, bool is_own) {
     constexpr int kMostSelected = 8;
     const float infinity = __int_as_float(0x7F800000);
     const unsigned wanted = queries_near(leaf);
     if (wanted == 0) return;
-    const float4 p = point[leaf * kLeaf + lane()];
+    const float4 p = point[static_cast<std::int64_t>(leaf) * kLeaf + lane()];
 #pragma unroll
     for (int q = 0; q < kQueries; ++q) {
       if ((wanted >> q & 1) == 0) continue;
@@ -300,18 +292,18 @@ struct Search {
     }
   }
 
-  __device__ void run(std::int64_t own) {
+  __device__ void run(std::int32_t own) {
     // Leaves that are near along the curve come first, so that most others are too far when their turn comes.
-    const std::int64_t around = 1 + k / 16;
-    const std::int64_t first = own - around > 0 ? own - around : 0;
-    const std::int64_t last = own + around < levels.count[0] - 1 ? own + around : levels.count[0] - 1;
-    std::int64_t base[kMaxLevels];
+    const std::int32_t around = 1 + k / 16;
+    const std::int32_t first = own - around > 0 ? own - around : 0;
+    const std::int32_t last = own + around < levels.count[0] - 1 ? own + around : levels.count[0] - 1;
+    std::int32_t base[kMaxLevels];
     unsigned open[kMaxLevels];
     int level = levels.top;
-    std::int64_t step = 0;
+    std::int32_t step = 0;
     bool descending = false;
     while (true) {
-      std::int64_t leaf = -1;
+      std::int32_t leaf = -1;
       if (step <= last - first) {
         leaf = step == 0 ? own : step <= own - first ? first + step - 1 : first + step;
         ++step;
@@ -323,7 +315,7 @@ struct Search {
         }
         while (open[level] == 0 && level < levels.top) ++level;
         if (open[level] == 0) return;
-        const std::int64_t box = base[level] + __ffs(static_cast<int>(open[level])) - 1;
+        const std::int32_t box = base[level] + __ffs(static_cast<int>(open[level])) - 1;
         open[level] &= open[level] - 1;
         if (level > 0) {
           --level;
@@ -378,9 +370,10 @@ struct Search {
   }
 };
 
-// One warp kQueries neighbours along the curve, all of one leaf.
+// One warp kQueries neighbours along the curve, all of one leaf. Blocks a multiprocessor: all warps of 32768
+// points at once, where registers suffice.
 template <int kSlots>
-__global__ void __launch_bounds__(kSearchThreads)
+__global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
     search_leaves(const float4* point, const __grid_constant__ BoxLevels levels,
                   const __grid_constant__ KnnArguments a) {
   __shared__ float4 queries[kSearchThreads / kLeaf][kQueries];
@@ -393,7 +386,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   Search<kSlots> search{point, levels, queries[warp], a.k, {}};
 #pragma unroll
   for (int q = 0; q < kQueries; ++q) search.nearest[q].clear(isfinite(queries[warp][q].x));
-  search.run(first / kLeaf);
+  search.run(static_cast<std::int32_t>(first / kLeaf));
   search.write(a);
 }
 
@@ -425,10 +418,16 @@ __global__ void __launch_bounds__(kGroups)
                    std::int64_t count, std::int32_t* sorted_index) {
   __shared__ std::int32_t before[kGroups], of_warp[kGroups / 32];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const auto* cells = reinterpret_cast<const int4*>(cell_count + thread * kCellsAGroup);
-  std::int32_t own = 0;
+  // A warp reads the cells of its 32 groups side by side, four a lane, eight lanes a group.
+  const auto* cells = reinterpret_cast<const int4*>(cell_count + warp * 32 * kCellsAGroup);
 #pragma unroll
-  for (int c = 0; c < kCellsAGroup / 4; ++c) own += cells[c].x + cells[c].y + cells[c].z + cells[c].w;
+  for (int step = 0; step < 8; ++step) {
+    const int4 four = cells[step * 32 + lane];
+    const std::int32_t group = sum_lanes<8>(four.x + four.y + four.z + four.w);
+    if (lane % 8 == 0) before[warp * 32 + step * 4 + lane / 8] = group;
+  }
+  __syncwarp();
+  const std::int32_t own = before[thread];
   std::int32_t sum = own;
   for (int step = 1; step < 32; step *= 2) {
     const std::int32_t left = __shfl_up_sync(~0u, sum, step);
