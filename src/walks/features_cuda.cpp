@@ -433,7 +433,7 @@ at::Tensor modulate_backward_cuda(const at::Tensor& grad_values, std::int64_t te
   const DepositView deposits = deposits_on_device(deposit_ptr, hop, load);
   const std::int64_t heads = grad_values.size(0);
   at::Tensor grad = at::empty({heads, terms}, grad_values.options());
-  const at::Tensor partial = at::empty({cuda::modulate_backward_runs(deposits.nnz), heads, terms},
+  const at::Tensor partial = at::empty({heads, terms, cuda::modulate_backward_runs(deposits.nnz)},
                                        grad_values.options().dtype(at::kDouble));
   AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "modulate_backward", [&] {
     check_cuda(cuda::modulate_backward(deposits, grad_values.const_data_ptr<scalar_t>(), heads, terms,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/cuda/lanes.cuh"
+
 namespace topomask::cuda {
 
 namespace {
@@ -44,12 +46,6 @@ __global__ void modulate_entries(DepositView deposits, const Scalar* f, std::int
   }
 }
 
-// The first lane gets the sum.
-__device__ double sum_of_warp(double x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_down_sync(~0u, x, step);
-  return x;
-}
-
 constexpr int kBackwardThreads = 128;
 constexpr int kTermsAtOnce = 32;
 constexpr std::int64_t kMaxRuns = 1024, kMinEntriesPerRun = 256;
@@ -62,7 +58,7 @@ std::int64_t entries_per_run(std::int64_t nnz) {
 // its own, so that nothing is added atomically; the columns are added in a fixed order.
 template <class Scalar>
 __global__ void __launch_bounds__(kBackwardThreads)
-    modulate_partial(DepositView deposits, const Scalar* grad_values, std::int64_t heads, std::int64_t terms,
+    modulate_partial(DepositView deposits, const Scalar* grad_values, std::int64_t terms,
                      std::int64_t per_run, double* partial) {
   __shared__ double column[kTermsAtOnce][kBackwardThreads];
   const std::int64_t run = blockIdx.x, head = blockIdx.y;
@@ -86,20 +82,21 @@ __global__ void __launch_bounds__(kBackwardThreads)
     double sum = 0;
 #pragma unroll
     for (int t = 0; t < kBackwardThreads; t += 32) sum += column[k][t + lane];
-    sum = sum_of_warp(sum);
-    if (lane == 0) partial[(run * heads + head) * terms + first_term + k] = sum;
+    sum = sum_lanes(sum);
+    if (lane == 0) partial[(head * terms + first_term + k) * gridDim.x + run] = sum;
   }
 }
 
-// One warp a (head, hop).
+// One warp a (head, hop), over partial[cells, runs].
 template <class Scalar>
 __global__ void modulate_total(const double* partial, std::int64_t runs, std::int64_t cells, Scalar* grad_f) {
   const std::int64_t cell = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (cell >= cells) return;
   double sum = 0;
-  for (std::int64_t run = lane; run < runs; run += 32) sum += partial[run * cells + cell];
-  sum = sum_of_warp(sum);
+#pragma unroll 8
+  for (std::int64_t run = lane; run < runs; run += 32) sum += partial[cell * runs + run];
+  sum = sum_lanes(sum);
   if (lane == 0) grad_f[cell] = static_cast<Scalar>(sum);
 }
 
@@ -141,7 +138,7 @@ cudaError_t modulate_backward(const DepositView& deposits, const Scalar* grad_va
   if (runs > 0) {
     const dim3 grid(static_cast<unsigned>(runs), static_cast<unsigned>(heads),
                     static_cast<unsigned>((terms + kTermsAtOnce - 1) / kTermsAtOnce));
-    modulate_partial<<<grid, kBackwardThreads, 0, stream>>>(deposits, grad_values, heads, terms,
+    modulate_partial<<<grid, kBackwardThreads, 0, stream>>>(deposits, grad_values, terms,
                                                             entries_per_run(deposits.nnz), partial);
   }
   modulate_total<<<static_cast<unsigned>((cells * 32 + kThreads - 1) / kThreads), kThreads, 0, stream>>>(

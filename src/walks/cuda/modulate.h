@@ -19,7 +19,7 @@ cudaError_t modulate(const DepositView& deposits, const Scalar* f, std::int64_t 
 // the sums.
 std::int64_t modulate_backward_runs(std::int64_t nnz);
 
-// `partial`: [runs, heads, terms] double, scratch.
+// `partial`: [heads, terms, runs] double, scratch.
 template <class Scalar>
 cudaError_t modulate_backward(const DepositView& deposits, const Scalar* grad_values, std::int64_t heads,
                               std::int64_t terms, Scalar* grad_f, double* partial, cudaStream_t stream);
