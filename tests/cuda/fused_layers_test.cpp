@@ -22,8 +22,8 @@ at::Tensor sample(at::IntArrayRef sizes, std::uint64_t seed) {
   return at::randn(sizes, at::kDouble);
 }
 
-// `run` on leaves in float64 on the CPU, and in float32 on the GPU with products in `type`.
-void compare(const std::vector<at::Tensor>& values, at::ScalarType type,
+// `run` on leaves in float64 on the CPU, and in float32 on the GPU with products in each of `types`.
+void compare(const std::vector<at::Tensor>& values, const std::vector<at::ScalarType>& types,
              const std::function<at::Tensor(const std::vector<at::Tensor>&, at::ScalarType)>& run) {
   const auto leaves = [&](c10::Device device, at::ScalarType dtype) {
     std::vector<at::Tensor> result;
@@ -33,46 +33,48 @@ void compare(const std::vector<at::Tensor>& values, at::ScalarType type,
   };
   const Outcome expected =
       differentiate([&](const auto& x) { return run(x, at::kDouble); }, leaves(at::kCPU, at::kDouble));
-  const Run on_gpu = [&](const auto& x) {
-    const AutocastScope scope(type == at::kBFloat16);
-    return run(x, type);
-  };
-  const Outcome actual = differentiate(on_gpu, leaves(at::kCUDA, at::kFloat));
-  expect_close(actual, expected, testing::tolerance_of(type));
-  expect_identical(actual, differentiate(on_gpu, leaves(at::kCUDA, at::kFloat)));
+  for (const at::ScalarType type : types) {
+    SCOPED_TRACE(c10::toString(type));
+    const Run on_gpu = [&](const auto& x) {
+      const AutocastScope scope(type == at::kBFloat16);
+      return run(x, type);
+    };
+    const Outcome actual = differentiate(on_gpu, leaves(at::kCUDA, at::kFloat));
+    expect_close(actual, expected, testing::tolerance_of(type));
+    expect_identical(actual, differentiate(on_gpu, leaves(at::kCUDA, at::kFloat)));
+  }
 }
+
+const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kBFloat16};
 
 class FusedLayers : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   void SetUp() override { TOPOMASK_NEEDS_GPU(); }
 };
-// Fewer and more rows than slices; less than a warp's share, whole ones, and sizes that no kernel takes.
+// Fewer rows than slices, and more than all warps take in one step; less than a warp's share of channels,
+// whole ones, and sizes that no kernel takes.
 INSTANTIATE_TEST_SUITE_P(Shapes, FusedLayers,
-                         ::testing::Combine(::testing::Values(3, 9001),
+                         ::testing::Combine(::testing::Values(3, 4501),
                                             ::testing::Values(4, 64, 100, 256, 768, 1024, 30, 1032)));
 
 TEST_P(FusedLayers, SumAndNorm) {
   const auto [rows, channels] = GetParam();
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const bool has_branch : {true, false}) {
-      for (const bool has_bias : {true, false}) {
-        SCOPED_TRACE(::testing::Message()
-                     << c10::toString(type) << ", branch " << has_branch << ", bias " << has_bias);
-        std::vector<at::Tensor> values = {sample({1, rows, channels}, 0), sample({channels}, 2),
-                                          sample({channels}, 3)};
-        if (has_branch) values.push_back(sample({1, rows, channels}, 1));
-        if (has_branch && has_bias) values.push_back(sample({channels}, 4));
-        compare(values, type, [&](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
-          const auto [sum, normed] =
-              add_and_normalise(x[0], has_branch ? x[3].to(dtype) : at::Tensor(),
-                                has_branch && has_bias ? x[4] : at::Tensor(), x[1], x[2], 1e-5);
-          if (dtype == at::kBFloat16 && channels % 4 == 0 && channels <= 1024) {
-            EXPECT_EQ(normed.scalar_type(), at::kBFloat16);
-          }
-          return at::cat({sum.flatten().to(x[0].dtype()), normed.flatten().to(x[0].dtype())});
-        });
-      }
-    }
+  // Leaves: what the branch is added to, weight and bias of the norm, the branch, the branch's bias.
+  const std::vector<at::Tensor> all = {sample({1, rows, channels}, 0), sample({channels}, 2),
+                                       sample({channels}, 3), sample({1, rows, channels}, 1),
+                                       sample({channels}, 4)};
+  for (const std::ptrdiff_t leaves : {3, 4, 5}) {
+    SCOPED_TRACE(::testing::Message() << leaves << " leaves");
+    compare({all.begin(), all.begin() + leaves}, kTypes,
+            [&](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
+              const auto [sum, normed] =
+                  add_and_normalise(x[0], leaves > 3 ? x[3].to(dtype) : at::Tensor(),
+                                    leaves > 4 ? x[4] : at::Tensor(), x[1], x[2], 1e-5);
+              if (dtype == at::kBFloat16 && channels % 4 == 0 && channels <= 1024) {
+                EXPECT_EQ(normed.scalar_type(), at::kBFloat16);
+              }
+              return at::cat({sum.flatten().to(x[0].dtype()), normed.flatten().to(x[0].dtype())});
+            });
   }
 }
 
@@ -80,7 +82,7 @@ TEST_P(FusedLayers, SumThatNobodyElseUses) {
   const auto [rows, channels] = GetParam();
   const std::vector<at::Tensor> values = {sample({rows, channels}, 0), sample({channels}, 2),
                                           sample({channels}, 3), sample({rows, channels}, 1)};
-  compare(values, at::kFloat, [](const std::vector<at::Tensor>& x, at::ScalarType) {
+  compare(values, {at::kFloat}, [](const std::vector<at::Tensor>& x, at::ScalarType) {
     return add_and_normalise(x[0], x[3], {}, x[1], x[2], 1e-5).second;
   });
 }
@@ -90,7 +92,7 @@ TEST_P(FusedLayers, NormThatNobodyUses) {
   const std::vector<at::Tensor> values = {sample({rows, channels}, 0), sample({channels}, 2),
                                           sample({channels}, 3), sample({rows, channels}, 1),
                                           sample({channels}, 4)};
-  compare(values, at::kBFloat16, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
+  compare(values, {at::kBFloat16}, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
     return add_and_normalise(x[0], x[3].to(dtype), x[4], x[1], x[2], 1e-5).first;
   });
 }
@@ -98,24 +100,18 @@ TEST_P(FusedLayers, NormThatNobodyUses) {
 TEST_P(FusedLayers, Gelu) {
   const auto [rows, channels] = GetParam();
   const std::vector<at::Tensor> values = {sample({rows, channels}, 0), sample({channels}, 2)};
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    SCOPED_TRACE(c10::toString(type));
-    compare(values, type, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
-      return add_bias_and_gelu(x[0].to(dtype), x[1]);
-    });
-  }
+  compare(values, kTypes, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
+    return add_bias_and_gelu(x[0].to(dtype), x[1]);
+  });
 }
 
 TEST_P(FusedLayers, Linear) {
   const auto [rows, channels] = GetParam();
   const std::vector<at::Tensor> values = {sample({1, rows, 24}, 0), sample({channels, 24}, 1),
                                           sample({channels}, 2)};
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    SCOPED_TRACE(c10::toString(type));
-    compare(values, type, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
-      return linear_layer(x[0].to(dtype), x[1], x[2]);
-    });
-  }
+  compare(values, kTypes, [](const std::vector<at::Tensor>& x, at::ScalarType dtype) {
+    return linear_layer(x[0].to(dtype), x[1], x[2]);
+  });
 }
 
 }  // namespace

@@ -47,6 +47,9 @@ struct Cloud {
   std::string name;
   at::Tensor points;
 };
+void PrintTo(const Cloud& cloud, std::ostream* to) {
+  *to << cloud.name;
+}
 
 std::vector<Cloud> clouds() {
   at::manual_seed(7);
@@ -57,8 +60,8 @@ std::vector<Cloud> clouds() {
                                {"plane", at::rand({1025, 2})},
                                {"line", at::rand({900, 1})},
                                {"few", at::rand({70, 3})},
-                               {"a leaf", at::rand({32, 3})},
-                               {"all equal", at::ones({200, 3})},
+                               {"leaf", at::rand({32, 3})},
+                               {"equal", at::ones({200, 3})},
                                {"double", at::rand({1000, 3}, at::kDouble)}};
   // Ties everywhere.
   const at::Tensor axis = at::arange(9, at::kFloat);
@@ -72,19 +75,36 @@ std::vector<Cloud> clouds() {
   return result;
 }
 
-TEST(CudaKnn, FindsTheSameNeighboursAndTies) {
-  TOPOMASK_NEEDS_GPU();
-  for (const Cloud& cloud : clouds()) {
-    for (const std::int64_t k : {1, 3, 4, 7, 16, 20, 31, 64}) {
-      if (k >= cloud.points.size(0)) continue;
-      SCOPED_TRACE(cloud.name + ", k " + std::to_string(k));
-      const at::Tensor got = knn_indices(cloud.points.to(kGpu), k);
-      ASSERT_TRUE(got.is_cuda());
-      const at::Tensor expected = knn_indices(cloud.points, k);
-      EXPECT_TRUE(at::equal(got.cpu(), expected))
-          << got.cpu().ne(expected).sum().item<std::int64_t>() << " differ";
-    }
+class CudaClouds : public ::testing::TestWithParam<Cloud> {
+ protected:
+  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
+};
+INSTANTIATE_TEST_SUITE_P(Clouds, CudaClouds, ::testing::ValuesIn(clouds()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(CudaClouds, HaveTheSameNeighboursAndTies) {
+  const at::Tensor& points = GetParam().points;
+  for (const std::int64_t k : {1, 3, 4, 7, 16, 20, 31, 64}) {
+    if (k >= points.size(0)) continue;
+    SCOPED_TRACE("k " + std::to_string(k));
+    const at::Tensor got = knn_indices(points.to(kGpu), k);
+    ASSERT_TRUE(got.is_cuda());
+    const at::Tensor expected = knn_indices(points, k);
+    EXPECT_TRUE(at::equal(got.cpu(), expected))
+        << got.cpu().ne(expected).sum().item<std::int64_t>() << " differ";
   }
+}
+
+TEST_P(CudaClouds, MakeTheSameGraph) {
+  for (const bool symmetric : {false, true}) {
+    const KnnOptions options{.k = 5, .symmetric = symmetric};
+    expect_same(knn_graph(GetParam().points.to(kGpu), options), knn_graph(GetParam().points, options));
+  }
+}
+
+TEST_P(CudaClouds, HaveTheSameOrder) {
+  const at::Tensor& points = GetParam().points;
+  EXPECT_TRUE(at::equal(morton_order(points.to(kGpu)).cpu(), morton_order(points)));
 }
 
 TEST(CudaKnn, SortsManyPointsByFineKeys) {
@@ -93,16 +113,8 @@ TEST(CudaKnn, SortsManyPointsByFineKeys) {
   EXPECT_TRUE(at::equal(knn_indices(points.to(kGpu), 5).cpu(), knn_indices(points, 5)));
 }
 
-TEST(CudaKnn, MakesTheSameGraph) {
+TEST(CudaKnn, GoesTheLongWayWhereThereIsNoKernel) {
   TOPOMASK_NEEDS_GPU();
-  for (const Cloud& cloud : clouds()) {
-    for (const bool symmetric : {false, true}) {
-      SCOPED_TRACE(cloud.name);
-      const KnnOptions options{.k = 5, .symmetric = symmetric};
-      expect_same(knn_graph(cloud.points.to(kGpu), options), knn_graph(cloud.points, options));
-    }
-  }
-  // What has no kernel goes the long way.
   const at::Tensor many = at::rand({300, 5});
   expect_same(knn_graph(many.to(kGpu), {.k = 4}), knn_graph(many, {.k = 4}));
   expect_same(knn_graph(many.slice(1, 0, 3).to(kGpu), {.k = 70}), knn_graph(many.slice(1, 0, 3), {.k = 70}));
@@ -119,12 +131,8 @@ TEST(CudaKnn, SurvivesPointsThatAreNotFinite) {
   EXPECT_TRUE(got.index({others}).ne(17).logical_and(got.index({others}).ne(400)).all().item<bool>());
 }
 
-TEST(CudaMorton, OrdersLikeTheCpu) {
+TEST(CudaMorton, OrdersNothing) {
   TOPOMASK_NEEDS_GPU();
-  for (const Cloud& cloud : clouds()) {
-    SCOPED_TRACE(cloud.name);
-    EXPECT_TRUE(at::equal(morton_order(cloud.points.to(kGpu)).cpu(), morton_order(cloud.points)));
-  }
   EXPECT_EQ(morton_order(at::rand({0, 3}).to(kGpu)).size(0), 0);
 }
 

@@ -2,12 +2,16 @@
 // nodes at all.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/random.h"
+#include "gpu.h"
 #include "topomask/graph_builders.h"
 #include "topomask/walks.h"
 
@@ -28,7 +32,15 @@ inline Graph random_directed(std::int64_t nodes, std::uint64_t seed) {
   return Graph::from_csr(std::move(rows), true);
 }
 
-inline std::vector<std::pair<std::string, Graph>> sample_graphs() {
+struct NamedGraph {
+  std::string name;
+  Graph graph;
+};
+inline void PrintTo(const NamedGraph& named, std::ostream* to) {
+  *to << named.name;
+}
+
+inline std::vector<NamedGraph> sample_graphs() {
   return {
       {"no nodes", Graph()},
       {"one node", path_graph(1)},
@@ -39,6 +51,17 @@ inline std::vector<std::pair<std::string, Graph>> sample_graphs() {
       {"hubs", normalise(barabasi_albert(1500, 3, 5), Normalisation::symmetric)},
       {"star", normalise(barabasi_albert(700, 1, 9), Normalisation::max_degree)},
       {"signed and directed", random_directed(400, 11)}};
+}
+
+// A test on a GPU for each of them: a case of its own, so that processes can share them.
+class OnEveryGraph : public ::testing::TestWithParam<NamedGraph> {
+ protected:
+  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
+};
+inline std::string name_of_case(const ::testing::TestParamInfo<NamedGraph>& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
 }
 
 inline WalkOptions geometric_walks(std::int64_t num_walks, int max_hops = 10, double p_halt = 0.5) {

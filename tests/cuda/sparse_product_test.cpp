@@ -17,86 +17,87 @@ void expect_same_pattern(const SparsePattern& got, const SparsePattern& expected
   EXPECT_TRUE(at::equal(got.col.cpu(), expected.col));
 }
 
-TEST(CudaSparseProduct, IsTheCpusForEveryGraph) {
-  TOPOMASK_NEEDS_GPU();
+std::vector<testing::NamedGraph> graphs_with_nodes() {
+  std::vector<testing::NamedGraph> graphs = testing::sample_graphs();
+  std::erase_if(graphs, [](const auto& named) { return named.graph.num_nodes() == 0; });
+  return graphs;
+}
+
+class CudaSparseProduct : public testing::OnEveryGraph {};
+INSTANTIATE_TEST_SUITE_P(Graphs, CudaSparseProduct, ::testing::ValuesIn(graphs_with_nodes()),
+                         testing::name_of_case);
+
+TEST_P(CudaSparseProduct, IsTheCpus) {
+  const Graph& graph = GetParam().graph;
   at::manual_seed(3);
-  for (const auto& [name, graph] : testing::sample_graphs()) {
-    if (graph.num_nodes() == 0) continue;
-    for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
-      const FeatureOptions options{.walks = testing::geometric_walks(12, 6), .ensembles = ensembles};
-      for (const std::int64_t heads : {1, 2, 3, 8, 9}) {
-        SCOPED_TRACE(name + ", heads " + std::to_string(heads));
-        for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-          const at::Tensor f = at::randn({heads, 7}, dtype).requires_grad_();
-          const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
-          const GrfMask mask(graph, options, f), on_gpu(graph.to(kGpu), options, f_gpu);
-          const SparseEntries expected = mask.entries().at(0), got = on_gpu.entries().at(0);
-          expect_same_pattern(*got.pattern, *expected.pattern);
-          // The sums run in the same order.
-          EXPECT_TRUE(at::equal(got.values.cpu(), expected.values));
-          const at::Tensor grad = at::randn_like(expected.values);
-          expected.values.backward(grad);
-          got.values.backward(grad.to(kGpu));
-          const double tolerance = dtype == at::kDouble ? 1e-11 : 2e-4;
-          EXPECT_TRUE(at::allclose(f_gpu.grad().cpu(), f.grad(), tolerance, tolerance))
-              << (f_gpu.grad().cpu() - f.grad()).abs().max().item<double>();
-        }
+  for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
+    const FeatureOptions options{.walks = testing::geometric_walks(12, 6), .ensembles = ensembles};
+    const at::Tensor any = at::ones({1, 7});
+    const GrfMask here(graph, options, any), there(graph.to(kGpu), options, any.to(kGpu));
+    expect_same_pattern(*there.entries().at(0).pattern, *here.entries().at(0).pattern);
+    for (const std::int64_t heads : {1, 2, 3, 8, 9}) {
+      SCOPED_TRACE("heads " + std::to_string(heads));
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+        const at::Tensor f = at::randn({heads, 7}, dtype).requires_grad_();
+        const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
+        const SparseEntries expected = here.with_modulation(f).entries().at(0),
+                            got = there.with_modulation(f_gpu).entries().at(0);
+        // The sums run in the same order.
+        EXPECT_TRUE(at::equal(got.values.cpu(), expected.values));
+        const at::Tensor grad = at::randn_like(expected.values);
+        expected.values.backward(grad);
+        got.values.backward(grad.to(kGpu));
+        const double tolerance = dtype == at::kDouble ? 1e-11 : 2e-4;
+        EXPECT_TRUE(at::allclose(f_gpu.grad().cpu(), f.grad(), tolerance, tolerance))
+            << (f_gpu.grad().cpu() - f.grad()).abs().max().item<double>();
       }
     }
   }
 }
 
 // Where there are too many products to list, they are searched for: the same values.
-TEST(CudaSparseProduct, FindsWhatItDoesNotList) {
-  TOPOMASK_NEEDS_GPU();
+TEST_P(CudaSparseProduct, FindsWhatItDoesNotList) {
+  const Graph& graph = GetParam().graph;
   at::manual_seed(4);
-  for (const auto& [name, graph] : testing::sample_graphs()) {
-    if (graph.num_nodes() == 0) continue;
-    for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent}) {
-      SCOPED_TRACE(name);
-      const GraphFeatures features =
-          sample_features(graph.to(kGpu), {.walks = testing::geometric_walks(20, 8), .ensembles = ensembles});
-      const auto pattern_of = [](const WalkFeatures& f) {
-        return std::make_shared<const SparsePattern>(SparsePattern::from_rows(f.row_ptr, f.col));
+  for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent}) {
+    const GraphFeatures features =
+        sample_features(graph.to(kGpu), {.walks = testing::geometric_walks(20, 8), .ensembles = ensembles});
+    const auto pattern_of = [](const WalkFeatures& f) {
+      return std::make_shared<const SparsePattern>(SparsePattern::from_rows(f.row_ptr, f.col));
+    };
+    const auto query = pattern_of(features.query);
+    const auto key = features.key.col.is_same(features.query.col) ? query : pattern_of(features.key);
+    const ProductPatterns listed = make_product_patterns_cuda(query, key),
+                          searched = make_product_patterns_cuda(query, key, 0);
+    const at::TensorOptions doubles = features.query.load.options().dtype(at::kDouble);
+    const at::Tensor left_values = at::randn({8, query->nnz()}, doubles),
+                     right_values = at::randn({8, key->nnz()}, doubles);
+    for (const std::int64_t heads : {1, 3, 8}) {
+      const auto run = [&](const ProductPatterns& patterns) {
+        const at::Tensor left = left_values.slice(0, 0, heads).clone().requires_grad_();
+        const at::Tensor right =
+            query == key ? left : right_values.slice(0, 0, heads).clone().requires_grad_();
+        const at::Tensor values = sparse_product(patterns, left, right);
+        values.square().sum().backward();
+        return std::vector<at::Tensor>{values.detach(), left.grad(), right.grad()};
       };
-      const auto query = pattern_of(features.query);
-      const auto key = features.key.col.is_same(features.query.col) ? query : pattern_of(features.key);
-      const ProductPatterns listed = make_product_patterns_cuda(query, key),
-                            searched = make_product_patterns_cuda(query, key, 0);
-      const at::TensorOptions doubles = features.query.load.options().dtype(at::kDouble);
-      const at::Tensor left_values = at::randn({8, query->nnz()}, doubles),
-                       right_values = at::randn({8, key->nnz()}, doubles);
-      for (const std::int64_t heads : {1, 3, 8}) {
-        const auto run = [&](const ProductPatterns& patterns) {
-          const at::Tensor left = left_values.slice(0, 0, heads).clone().requires_grad_();
-          const at::Tensor right =
-              query == key ? left : right_values.slice(0, 0, heads).clone().requires_grad_();
-          const at::Tensor values = sparse_product(patterns, left, right);
-          values.square().sum().backward();
-          return std::vector<at::Tensor>{values.detach(), left.grad(), right.grad()};
-        };
-        const auto a = run(listed), b = run(searched);
-        EXPECT_TRUE(at::equal(a[0], b[0]));
-        EXPECT_TRUE(at::allclose(a[1], b[1], 1e-10, 1e-12));
-        EXPECT_TRUE(at::allclose(a[2], b[2], 1e-10, 1e-12));
-      }
+      const auto a = run(listed), b = run(searched);
+      EXPECT_TRUE(at::equal(a[0], b[0]));
+      EXPECT_TRUE(at::allclose(a[1], b[1], 1e-10, 1e-12));
+      EXPECT_TRUE(at::allclose(a[2], b[2], 1e-10, 1e-12));
     }
   }
 }
 
-TEST(CudaSparseProduct, EstimatesItsSize) {
-  TOPOMASK_NEEDS_GPU();
-  for (const auto& [name, graph] : testing::sample_graphs()) {
-    if (graph.num_nodes() == 0) continue;
-    SCOPED_TRACE(name);
-    const GrfMask mask(graph, {}, at::ones({1, 5})), on_gpu(graph.to(kGpu), {}, at::ones({1, 5}).to(kGpu));
-    const auto estimated = static_cast<double>(on_gpu.num_entries_total());
-    const auto counted = static_cast<double>(mask.entries().at(0).pattern->nnz());
-    EXPECT_NEAR(estimated, counted, 0.35 * counted + 8);
-  }
+TEST_P(CudaSparseProduct, EstimatesItsSize) {
+  const Graph& graph = GetParam().graph;
+  const GrfMask mask(graph, {}, at::ones({1, 5})), on_gpu(graph.to(kGpu), {}, at::ones({1, 5}).to(kGpu));
+  const auto estimated = static_cast<double>(on_gpu.num_entries_total());
+  const auto counted = static_cast<double>(mask.entries().at(0).pattern->nnz());
+  EXPECT_NEAR(estimated, counted, 0.35 * counted + 8);
 }
 
-TEST(CudaSparseProduct, IsTheSameAtEveryRun) {
+TEST(CudaSparseProducts, IsTheSameAtEveryRun) {
   TOPOMASK_NEEDS_GPU();
   const Graph graph = normalise(barabasi_albert(3000, 3, 5), Normalisation::symmetric).to(kGpu);
   const FeatureOptions options{.walks = testing::geometric_walks(8)};
@@ -115,7 +116,7 @@ TEST(CudaSparseProduct, IsTheSameAtEveryRun) {
   }
 }
 
-TEST(CudaSparseProduct, RefusesAModulationElsewhere) {
+TEST(CudaSparseProducts, RefusesAModulationElsewhere) {
   TOPOMASK_NEEDS_GPU();
   EXPECT_THROW(GrfMask(karate_club().to(kGpu), {}, at::ones({1, 5})), Error);
 }

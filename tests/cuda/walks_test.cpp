@@ -62,30 +62,30 @@ void expect_same(const WalkFeatures& on_gpu, const WalkFeatures& expected) {
   EXPECT_EQ(got.num_columns, expected.num_columns);
 }
 
-TEST(CudaWalks, AreTheSameWalkerByWalker) {
-  TOPOMASK_NEEDS_GPU();
-  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
-    const Graph on_gpu = graph.to(kGpu);
-    for (const WalkCase& c : walk_cases()) {
-      SCOPED_TRACE(graph_name + ": " + c.name);
-      const at::Tensor paths = sample_walks(on_gpu, c.options);
-      ASSERT_TRUE(paths.is_cuda());
-      ASSERT_TRUE(at::equal(paths.cpu(), sample_walks(graph, c.options)));
-    }
+class CudaWalks : public testing::OnEveryGraph {};
+INSTANTIATE_TEST_SUITE_P(Graphs, CudaWalks, ::testing::ValuesIn(testing::sample_graphs()),
+                         testing::name_of_case);
+
+TEST_P(CudaWalks, AreTheSameWalkerByWalker) {
+  const Graph& graph = GetParam().graph;
+  const Graph on_gpu = graph.to(kGpu);
+  for (const WalkCase& c : walk_cases()) {
+    SCOPED_TRACE(c.name);
+    const at::Tensor paths = sample_walks(on_gpu, c.options);
+    ASSERT_TRUE(paths.is_cuda());
+    ASSERT_TRUE(at::equal(paths.cpu(), sample_walks(graph, c.options)));
   }
 }
 
-TEST(CudaFeatures, AreTheSameBitForBit) {
-  TOPOMASK_NEEDS_GPU();
-  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
-    const Graph on_gpu = graph.to(kGpu);
-    for (const WalkCase& c : walk_cases()) {
-      for (const bool importance : {true, false}) {
-        SCOPED_TRACE(graph_name + ": " + c.name);
-        expect_same(sample_walk_features(on_gpu, c.options, importance),
-                    sample_walk_features(graph, c.options, importance));
-        if (::testing::Test::HasFailure()) return;
-      }
+TEST_P(CudaWalks, GiveTheSameFeaturesBitForBit) {
+  const Graph& graph = GetParam().graph;
+  const Graph on_gpu = graph.to(kGpu);
+  for (const WalkCase& c : walk_cases()) {
+    for (const bool importance : {true, false}) {
+      SCOPED_TRACE(c.name);
+      expect_same(sample_walk_features(on_gpu, c.options, importance),
+                  sample_walk_features(graph, c.options, importance));
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }
@@ -95,7 +95,7 @@ class CudaLargeRows : public ::testing::TestWithParam<std::pair<std::int64_t, Co
 // A block per row in shared memory, then beyond it.
 TEST_P(CudaLargeRows, AreTheSameBitForBit) {
   TOPOMASK_NEEDS_GPU();
-  const Graph graph = normalise(grid_graph({9, 11}), Normalisation::symmetric);
+  const Graph graph = normalise(grid_graph({3, 4}), Normalisation::symmetric);
   WalkOptions options = testing::geometric_walks(GetParam().first, 100, 0.1);
   options.coupling = GetParam().second;
   expect_same(sample_walk_features(graph.to(kGpu), options), sample_walk_features(graph, options));
@@ -161,32 +161,29 @@ TEST(CudaFeatures, KeysWalkOnTheTranspose) {
   EXPECT_TRUE(shared.key.col.is_same(shared.query.col));
 }
 
-TEST(CudaFeatures, ValuesAndTheirGradientAgree) {
-  TOPOMASK_NEEDS_GPU();
+TEST_P(CudaWalks, GiveTheSameValuesAndGradients) {
   at::manual_seed(1);
-  for (const auto& [graph_name, graph] : testing::sample_graphs()) {
-    const WalkFeatures features = sample_walk_features(graph, testing::geometric_walks(8, 60, 0.2));
-    const WalkFeatures on_gpu = features.to(kGpu);
-    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      for (const std::int64_t heads : {1, 3, 8, 11}) {
-        SCOPED_TRACE(graph_name + ", heads " + std::to_string(heads));
-        for (const std::int64_t terms : {1, 10, 61}) {
-          const at::Tensor f = at::randn({heads, terms}, dtype).requires_grad_();
-          const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
-          const at::Tensor values = features.values(f), values_gpu = on_gpu.values(f_gpu);
-          EXPECT_TRUE(at::equal(values_gpu.cpu(), values));
-          const at::Tensor grad = at::randn_like(values);
-          values.backward(grad);
-          values_gpu.backward(grad.to(kGpu));
-          // Both add up in double; only the order differs.
-          const double tolerance = dtype == at::kDouble ? 1e-12 : 1e-5;
-          EXPECT_TRUE(at::allclose(f_gpu.grad().cpu(), f.grad(), tolerance, tolerance));
-        }
+  const WalkFeatures features = sample_walk_features(GetParam().graph, testing::geometric_walks(8, 60, 0.2));
+  const WalkFeatures on_gpu = features.to(kGpu);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const std::int64_t heads : {1, 3, 8, 11}) {
+      SCOPED_TRACE("heads " + std::to_string(heads));
+      for (const std::int64_t terms : {1, 10, 61}) {
+        const at::Tensor f = at::randn({heads, terms}, dtype).requires_grad_();
+        const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
+        const at::Tensor values = features.values(f), values_gpu = on_gpu.values(f_gpu);
+        EXPECT_TRUE(at::equal(values_gpu.cpu(), values));
+        const at::Tensor grad = at::randn_like(values);
+        values.backward(grad);
+        values_gpu.backward(grad.to(kGpu));
+        // Both add up in double; only the order differs.
+        const double tolerance = dtype == at::kDouble ? 1e-12 : 1e-5;
+        EXPECT_TRUE(at::allclose(f_gpu.grad().cpu(), f.grad(), tolerance, tolerance));
       }
     }
-    const at::Tensor f = at::randn({5}, at::kDouble);
-    EXPECT_TRUE(at::equal(on_gpu.to_dense(f.to(kGpu)).cpu(), features.to_dense(f)));
   }
+  const at::Tensor f = at::randn({5}, at::kDouble);
+  EXPECT_TRUE(at::equal(on_gpu.to_dense(f.to(kGpu)).cpu(), features.to_dense(f)));
 }
 
 TEST(CudaFeatures, AreTheSameAtEveryRun) {
