@@ -80,7 +80,7 @@ class CudaClouds : public ::testing::TestWithParam<Cloud> {
   void SetUp() override { TOPOMASK_NEEDS_GPU(); }
 };
 INSTANTIATE_TEST_SUITE_P(Clouds, CudaClouds, ::testing::ValuesIn(clouds()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& each) { return each.param.name; });
 
 TEST_P(CudaClouds, HaveTheSameNeighboursAndTies) {
   const at::Tensor& points = GetParam().points;
