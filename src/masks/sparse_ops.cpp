@@ -268,7 +268,7 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
 std::shared_ptr<ProductOnDevice> describe_product_on_device(
     [[maybe_unused]] const ProductPatterns& patterns) {
 #ifdef TOPOMASK_CUDA
-  return describe_product_cuda(patterns, kMaxListedPairs);
+  return describe_product_cuda(patterns);
 #else
   fail("sparse_product: the patterns are on a GPU, but this topomask was built without CUDA");
 #endif

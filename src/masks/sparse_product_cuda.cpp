@@ -1,6 +1,7 @@
 #include "masks/sparse_product_cuda.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -214,6 +215,14 @@ at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor
   return out;
 }
 
+// On the current device. Making a list takes five times its bytes for a moment.
+std::int64_t max_listed_pairs() {
+  constexpr std::int64_t kListsInMemory = 32, kBytesAPair = 2 * sizeof(std::int32_t);
+  const auto memory = static_cast<std::int64_t>(at::cuda::getCurrentDeviceProperties()->totalGlobalMem);
+  return std::min<std::int64_t>(memory / (kListsInMemory * kBytesAPair),
+                                std::numeric_limits<std::int32_t>::max());
+}
+
 // Values by heads_last() and their transpose, added.
 at::Tensor with_mirror_image(const at::Tensor& values, const std::int64_t* mirror, std::int64_t heads,
                              cudaStream_t stream) {
@@ -229,7 +238,8 @@ at::Tensor with_mirror_image(const at::Tensor& values, const std::int64_t* mirro
 }  // namespace
 
 ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
-                                           std::shared_ptr<const SparsePattern> key, std::int64_t max_pairs) {
+                                           std::shared_ptr<const SparsePattern> key,
+                                           std::optional<std::int64_t> max_pairs) {
   const CudaLaunch launch(query->row_ptr);
   ProductRows rows = product_rows(*query, *key, launch.stream);
   auto product =
@@ -240,7 +250,7 @@ ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> 
 }
 
 std::shared_ptr<ProductOnDevice> describe_product_cuda(const ProductPatterns& patterns,
-                                                       std::int64_t max_pairs) {
+                                                       std::optional<std::int64_t> max_pairs) {
   const SparsePattern &query = *patterns.query, &key = *patterns.key, &product = *patterns.product;
   const CudaLaunch launch(query.row_ptr);
   auto known = std::make_shared<ProductOnDevice>();
@@ -250,7 +260,7 @@ std::shared_ptr<ProductOnDevice> describe_product_cuda(const ProductPatterns& pa
              "sparse product");
   const at::Tensor pair_ptr = offsets_of(pairs, launch.stream);
   known->num_pairs = pair_ptr[query.nnz()].item<std::int64_t>();
-  if (known->num_pairs <= max_pairs) {
+  if (known->num_pairs <= max_pairs.value_or(max_listed_pairs())) {
     known->pair_ptr = pair_ptr;
   } else {
     known->longest_row = longest_row_of(product.row_ptr);
