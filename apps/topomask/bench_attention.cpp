@@ -1,5 +1,5 @@
 // `topomask bench attention`: our engines and their peers in one process, measured in turns.
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -114,10 +114,11 @@ AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
   const Graph graph = command.graph.load().to(command.device);
   check(graph.num_nodes() > 0, "--graph: '{}' has no nodes", command.graph.spec);
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(command.run.seed);
+  at::manual_seed(command.run.seed);
   const auto random = [&] {
-    return at::randn({command.batch, command.heads, graph.num_nodes(), command.d}, generator, at::kFloat)
-        .to(command.device, command.dtype);
+    return at::randn({command.batch, command.heads, graph.num_nodes(), command.d},
+                     at::TensorOptions(at::kFloat).device(command.device))
+        .to(command.dtype);
   };
   // f is a parameter of the model: it keeps full precision beside half-precision q, k and v.
   const at::ScalarType parameters = command.dtype == at::kDouble ? at::kDouble : at::kFloat;

@@ -1,4 +1,5 @@
 // `topomask bench points`: the paper's point-cloud layer, from coordinates to attention (Sec. 4, App. D).
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cdist.h>
@@ -63,6 +64,7 @@ FeatureOptions exact_walks(const BenchPointsCommand& command) {
 std::vector<Part> make_parts(const BenchPointsCommand& command, c10::Device device) {
   const auto points =
       std::make_shared<at::Tensor>(torus_points(command.num_points, command.run.seed).to(device));
+  at::manual_seed(command.run.seed);
   const at::TensorOptions half = at::TensorOptions(command.dtype).device(device);
   const std::vector<std::int64_t> shape = {1, command.heads, command.num_points, command.d};
   const auto operands = std::make_shared<Operands>(
