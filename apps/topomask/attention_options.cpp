@@ -22,8 +22,10 @@ constexpr Choice<Engine> kEngines[] = {{"auto", Engine::automatic},
 
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
   command
-      .add_option("--max-workspace", options.max_workspace,
-                  "Bytes that an engine may allocate beside its inputs and its output")
+      .add_option(
+          "--max-workspace", options.max_workspace,
+          "Bytes that an engine may allocate beside its inputs and its output; 0: 2 GiB, or four times what "
+          "those take if that is more")
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);

@@ -51,9 +51,10 @@ struct AttentionOptions {
   // A row whose normaliser has at most this magnitude has no meaningful average: its output is 0 and passes
   // no gradient. Other rows are divided as they are, whatever the sign (docs/mathematics.md).
   double normaliser_guard = 1e-20;
-  std::int64_t max_workspace = std::int64_t{1}
-                               << 31;  // bytes that an engine may allocate beside inputs and output
-  bool check_finite = false;           // throw if q, k or v holds a NaN or an infinity
+  // Bytes that an engine may allocate beside inputs and output. 0: 2 GiB, or four times what those take if
+  // that is more, so that a sparse mask is not ruled out by the size of the graph alone.
+  std::int64_t max_workspace = 0;
+  bool check_finite = false;  // throw if q, k or v holds a NaN or an infinity
 };
 
 // What an engine would do for given shapes, predicted from counts.
@@ -69,6 +70,7 @@ struct PlanCandidate {
 
 struct AttentionPlan {
   Engine engine = Engine::dense;
+  std::int64_t max_workspace = 0;  // in bytes: what was asked for, or what stands for 0
   std::string why;
   std::vector<PlanCandidate> candidates;
   std::string to_string() const;

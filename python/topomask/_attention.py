@@ -69,7 +69,7 @@ def attention(
     num_features: int = 64,
     feature_seed: int = 0,
     normaliser_guard: float = 1e-20,
-    max_workspace: int = 2**31,
+    max_workspace: int | None = None,
     check_finite: bool = False,
 ) -> Tensor:
     """Attention under a topological mask M, shaped like torch's scaled_dot_product_attention.
@@ -87,7 +87,8 @@ def attention(
         engine: "mask" (one pass over the entries of M), "feature" (M times columns, the paper's form), "dense",
             or "auto": the one with the least predicted time (`topomask.plan_attention` tells which).
         normaliser_guard: a row whose sum has at most this magnitude gives 0 and passes no gradient.
-        max_workspace: bytes that an engine may allocate beside inputs and output.
+        max_workspace: bytes that an engine may allocate beside inputs and output; by default 2 GiB, or four times
+            what those take if that is more.
         check_finite: raise if q, k or v holds a NaN or an infinity.
 
     Returns:
@@ -104,6 +105,7 @@ def attention(
     if v.numel() == 0:
         return v.clone()
 
+    workspace = max_workspace or 0  # which is how the operators know the default
     # Sums over many nodes need more digits than 16 bits have, so autocast ends here. The GPU's kernels for the mask and
     # the dense engine read 16-bit numbers and add up in float32 by themselves.
     with torch.autocast(q.device.type, enabled=False):
@@ -120,7 +122,7 @@ def attention(
         scores = "softmax" if kind == "softmax" else "features"
         if scores == "features" and feature_map != "relu":
             queries, keys = features()
-        chosen, block, _ = _plan(mask, queries, values, kind, engine, max_workspace)
+        chosen, block, _ = _plan(mask, queries, values, kind, engine, workspace)
         if scores == "features" and feature_map == "relu":
             if chosen == "feature":
                 queries, keys = features()
@@ -131,11 +133,11 @@ def attention(
         elif chosen == "dense":
             matrix = mask.dense(wide)
             out = ops.dense_attention(
-                queries, keys, values, matrix, scores, epsilon, normaliser_guard, max_workspace
+                queries, keys, values, matrix, scores, epsilon, normaliser_guard, workspace
             )
         else:
             queries, keys, values = (x.to(wide) for x in (queries, keys, values))
-            out = _feature_engine(queries, keys, values, mask, block, normaliser_guard, max_workspace)
+            out = _feature_engine(queries, keys, values, mask, block, normaliser_guard, workspace)
         if packed:
             out = out.squeeze(0).permute(1, 0, 2)
         return out.to(v.dtype)
@@ -149,7 +151,7 @@ def plan_attention(
     kind: Kind = "linear",
     engine: Engine = "auto",
     num_features: int | None = None,
-    max_workspace: int = 2**31,
+    max_workspace: int | None = None,
 ) -> str:
     """Which engine `attention` would take and why, as a table: multiply-adds, bytes, workspace, predicted seconds.
 
@@ -159,7 +161,7 @@ def plan_attention(
     mask = _mask_for(mask, q)
     q, v = (x.permute(1, 0, 2).unsqueeze(0) if x.dim() == 3 else x for x in (q, v))
     features = q if num_features is None else q[..., :1].expand(*q.shape[:-1], num_features)
-    return _plan(mask, features, v, kind, engine, max_workspace)[2]
+    return _plan(mask, features, v, kind, engine, max_workspace or 0)[2]
 
 
 def _mask_for(mask: Mask | None, q: Tensor) -> Mask:

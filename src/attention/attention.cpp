@@ -95,7 +95,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   inputs.v = values;
   inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
   inputs.guard = options.normaliser_guard;
-  inputs.max_workspace = options.max_workspace;
+  inputs.max_workspace = plan.max_workspace;
   at::Tensor out;
   switch (plan.engine) {
     case Engine::mask:

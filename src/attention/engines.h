@@ -18,8 +18,11 @@ struct EngineInputs {
   double guard = 0;
   bool fused_relu = false;  // mask and dense engine: the features are max(x, 0) + epsilon
   double epsilon = 0;
-  std::int64_t max_workspace = 0;
+  std::int64_t max_workspace = 0;  // in bytes, as workspace_limit gives it
 };
+
+// What AttentionOptions::max_workspace means beside inputs and output of so many bytes.
+std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);
 
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only

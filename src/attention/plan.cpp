@@ -148,6 +148,12 @@ PlanCandidate mask_candidate(const Mask& mask, const Sizes& s, const AttentionSh
 
 }  // namespace
 
+std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes) {
+  check(max_workspace >= 0, "max_workspace: expected at least 0 bytes, got {}", max_workspace);
+  constexpr double kUsual = 1u << 31;
+  return max_workspace != 0 ? max_workspace : static_cast<std::int64_t>(std::max(kUsual, 4 * operand_bytes));
+}
+
 AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options) {
   const bool softmax = options.kind == AttentionKind::softmax;
   const std::int64_t features = softmax ? shape.d : options.feature_map.output_features(shape.d);
@@ -155,8 +161,10 @@ AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, cons
                    static_cast<double>(features), static_cast<double>(shape.d_v), element_bytes(shape)};
   AttentionShape mapped = shape;
   mapped.d = features;
-  const auto limit = static_cast<double>(options.max_workspace);
   AttentionPlan plan;
+  plan.max_workspace =
+      workspace_limit(options.max_workspace, s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v));
+  const auto limit = static_cast<double>(plan.max_workspace);
   plan.candidates = {mask_candidate(mask, s, mapped, limit),
                      feature_candidate(mask, s, mapped, softmax, limit),
                      dense_candidate(mask, s, mapped, limit)};

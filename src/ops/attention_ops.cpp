@@ -40,7 +40,8 @@ struct ScoreOptions {
     result.guard = guard;
     result.fused_relu = scores == Scores::relu;
     result.epsilon = epsilon;
-    result.max_workspace = max_workspace;
+    result.max_workspace =
+        workspace_limit(max_workspace, static_cast<double>(q.nbytes() + k.nbytes() + 2 * v.nbytes()));
     return result;
   }
 };

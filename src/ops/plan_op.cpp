@@ -77,7 +77,7 @@ std::tuple<std::string, std::int64_t, std::string> plan_attention_op(
   for (const auto& [word, value] : kEngines) {
     if (value == plan.engine) chosen = word;
   }
-  return {chosen, feature_block(sizes, max_workspace), plan.to_string()};
+  return {chosen, feature_block(sizes, plan.max_workspace), plan.to_string()};
 }
 
 }  // namespace

@@ -372,6 +372,37 @@ TEST(Plan, PrefersTheMaskEngineOnLocalGraphsAndSaysWhy) {
   }
 }
 
+// Entries of M grow as q, k and v do: they may take as much memory, unless a limit was asked for.
+TEST(Plan, RulesOutNoSparseMaskForTheSizeOfTheGraph) {
+  constexpr std::int64_t kNodes = std::int64_t{1} << 24;
+  class ManyEntries final : public Mask {
+   public:
+    std::string name() const override { return "many-entries"; }
+    std::int64_t num_nodes() const override { return kNodes; }
+    std::int64_t num_heads() const override { return 1; }
+    std::vector<at::Tensor> parameters() const override { return {}; }
+    at::Tensor apply(const at::Tensor&) const override { return {}; }
+    at::Tensor apply_transposed(const at::Tensor&) const override { return {}; }
+    bool has_entries() const override { return true; }
+    std::int64_t num_entries_total() const override { return 30 * kNodes; }
+    MaskCost cost() const override { return {30.0 * kNodes, 240.0 * kNodes}; }
+  };
+  const ManyEntries mask;
+  AttentionShape shape;
+  shape.num_nodes = kNodes;
+  shape.d = shape.d_v = 64;
+  AttentionOptions options;
+  const AttentionPlan plan = plan_attention(mask, shape, options);
+  EXPECT_EQ(plan.engine, Engine::mask);
+  EXPECT_EQ(plan.max_workspace, 4 * 4 * 64 * 4 * kNodes);
+  options.max_workspace = std::int64_t{1} << 31;
+  expect_error([&] { plan_attention(mask, shape, options); }, "max_workspace is 2.15e+09");
+  shape.num_nodes = 100;
+  EXPECT_EQ(plan_attention(NoMask(100), shape, {}).max_workspace, std::int64_t{1} << 31);
+  options.max_workspace = -1;
+  expect_error([&] { plan_attention(NoMask(100), shape, options); }, "expected at least 0 bytes, got -1");
+}
+
 TEST(Flops, AreWhatTheEnginesDo) {
   const Graph graph = normalise(path_graph(64), Normalisation::symmetric);
   FeatureOptions options;

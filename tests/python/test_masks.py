@@ -348,6 +348,7 @@ def test_errors(karate: topomask.Graph) -> None:
         ((q,) * 3, {"feature_map": "tanh"}, "feature_map: unknown value 'tanh'"),
         ((q,) * 3, {"kind": "softmax", "engine": "feature"}, "not a product of features"),
         ((q,) * 3, {"engine": "dense", "max_workspace": 10}, "bytes of workspace"),
+        ((q,) * 3, {"max_workspace": -1}, "max_workspace: expected at least 0 bytes, got -1"),
         ((q.clone().fill_(torch.nan), q, q), {"check_finite": True}, "q holds a NaN"),
     ):
         with pytest.raises(ValueError, match=message):
