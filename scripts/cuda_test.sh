@@ -94,3 +94,6 @@ bench attention attention --graph torus:32768,8 --walks 8 --heads 8 --dtype bflo
 bench attention-float attention --graph torus:32768,8 --walks 8 --heads 8 --dtype float32 --device cuda --budget 3
 bench dense attention --graph grid:16x16 --walks 16 --batch 256 --heads 12 --dtype bfloat16 --device cuda --budget 3
 bench million attention --graph grid:1000x1000 --walks 4 --device cuda --only grf-auto,linear --budget 3
+for side in 181 362 724 1448 2048; do  # time against the number of nodes, 32 thousand to 4 million
+  bench "side-$side" attention --graph "grid:${side}x$side" --walks 8 --device cuda --only grf-auto --budget 1
+done
