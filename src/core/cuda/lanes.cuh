@@ -13,6 +13,18 @@ __device__ inline R sum_lanes(R x) {
   return x;
 }
 
+// Over the lanes up to this one, itself included.
+template <class R>
+__device__ inline R running_sum_of_lanes(R x) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    const R left = __shfl_up_sync(~0u, x, offset);
+    if (lane >= offset) x += left;
+  }
+  return x;
+}
+
 // Of floating-point numbers NaN is left out, as fmin and fmax do.
 template <int kLanes = kWarpSize, class R>
 __device__ inline R min_lanes(R x) {

@@ -34,12 +34,7 @@ struct BlockTeam {
   }
   // The sum of `value` over lower ranks; `total` sums the whole team.
   __device__ int exclusive_sum(int value, int& total) const {
-    const int lane = rank() % kWarpSize;
-    int sum = value;
-    for (int step = 1; step < kWarpSize; step *= 2) {
-      const int left = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += left;
-    }
+    const int sum = running_sum_of_lanes(value);
     return below_warp(__shfl_sync(~0u, sum, kWarpSize - 1), total) + sum - value;
   }
 

@@ -418,31 +418,20 @@ __global__ void __launch_bounds__(kGroups)
                    std::int64_t count, std::int32_t* sorted_index) {
   __shared__ std::int32_t before[kGroups], of_warp[kGroups / 32];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  // A warp reads the cells of its 32 groups side by side, four a lane, eight lanes a group.
+  // A warp reads the cells of its 32 groups side by side, four a lane.
+  constexpr int kLanesAGroup = kCellsAGroup / 4, kGroupsAStep = 32 / kLanesAGroup;
   const auto* cells = reinterpret_cast<const int4*>(cell_count + warp * 32 * kCellsAGroup);
 #pragma unroll
-  for (int step = 0; step < 8; ++step) {
+  for (int step = 0; step < kLanesAGroup; ++step) {
     const int4 four = cells[step * 32 + lane];
-    const std::int32_t group = sum_lanes<8>(four.x + four.y + four.z + four.w);
-    if (lane % 8 == 0) before[warp * 32 + step * 4 + lane / 8] = group;
+    const std::int32_t group = sum_lanes<kLanesAGroup>(four.x + four.y + four.z + four.w);
+    if (lane % kLanesAGroup == 0) before[warp * 32 + step * kGroupsAStep + lane / kLanesAGroup] = group;
   }
   __syncwarp();
-  const std::int32_t own = before[thread];
-  std::int32_t sum = own;
-  for (int step = 1; step < 32; step *= 2) {
-    const std::int32_t left = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += left;
-  }
+  const std::int32_t own = before[thread], sum = running_sum_of_lanes(own);
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();
-  if (warp == 0) {
-    std::int32_t total = of_warp[lane];
-    for (int step = 1; step < 32; step *= 2) {
-      const std::int32_t left = __shfl_up_sync(~0u, total, step);
-      if (lane >= step) total += left;
-    }
-    of_warp[lane] = total;
-  }
+  if (warp == 0) of_warp[lane] = running_sum_of_lanes(of_warp[lane]);
   __syncthreads();
   before[thread] = sum - own + (warp > 0 ? of_warp[warp - 1] : 0);
   __syncthreads();
