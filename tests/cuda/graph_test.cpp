@@ -75,10 +75,7 @@ std::vector<Cloud> clouds() {
   return result;
 }
 
-class CudaClouds : public ::testing::TestWithParam<Cloud> {
- protected:
-  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
-};
+class CudaClouds : public testing::OnGpu<Cloud> {};
 INSTANTIATE_TEST_SUITE_P(Clouds, CudaClouds, ::testing::ValuesIn(clouds()),
                          [](const auto& each) { return each.param.name; });
 

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <string>
@@ -53,15 +52,10 @@ inline std::vector<NamedGraph> sample_graphs() {
       {"signed and directed", random_directed(400, 11)}};
 }
 
-// A test on a GPU for each of them: a case of its own, so that processes can share them.
-class OnEveryGraph : public ::testing::TestWithParam<NamedGraph> {
- protected:
-  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
-};
-inline std::string name_of_case(const ::testing::TestParamInfo<NamedGraph>& info) {
-  std::string name = info.param.name;
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
+// A test for each of them: a case of its own, so that processes can share them.
+using OnEveryGraph = OnGpu<NamedGraph>;
+inline std::string name_of_graph(const ::testing::TestParamInfo<NamedGraph>& info) {
+  return case_name(info.param.name);
 }
 
 inline WalkOptions geometric_walks(std::int64_t num_walks, int max_hops = 10, double p_halt = 0.5) {

@@ -25,7 +25,7 @@ std::vector<testing::NamedGraph> graphs_with_nodes() {
 
 class CudaSparseProduct : public testing::OnEveryGraph {};
 INSTANTIATE_TEST_SUITE_P(Graphs, CudaSparseProduct, ::testing::ValuesIn(graphs_with_nodes()),
-                         testing::name_of_case);
+                         testing::name_of_graph);
 
 TEST_P(CudaSparseProduct, IsTheCpus) {
   const Graph& graph = GetParam().graph;

@@ -11,17 +11,9 @@
 namespace topomask {
 namespace {
 
-class TrainingOnGpu : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { TOPOMASK_NEEDS_GPU(); }
-};
+class TrainingOnGpu : public testing::OnGpu<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnGpu, ::testing::ValuesIn(attention_variant_names()),
-                         [](const auto& variant) {
-                           std::string name = variant.param;
-                           for (char& c : name)
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           return name;
-                         });
+                         [](const auto& variant) { return testing::case_name(variant.param); });
 
 struct Step {
   double loss = 0;

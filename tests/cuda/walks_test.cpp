@@ -64,7 +64,7 @@ void expect_same(const WalkFeatures& on_gpu, const WalkFeatures& expected) {
 
 class CudaWalks : public testing::OnEveryGraph {};
 INSTANTIATE_TEST_SUITE_P(Graphs, CudaWalks, ::testing::ValuesIn(testing::sample_graphs()),
-                         testing::name_of_case);
+                         testing::name_of_graph);
 
 TEST_P(CudaWalks, AreTheSameWalkerByWalker) {
   const Graph& graph = GetParam().graph;
@@ -90,22 +90,28 @@ TEST_P(CudaWalks, GiveTheSameFeaturesBitForBit) {
   }
 }
 
-class CudaLargeRows : public ::testing::TestWithParam<std::pair<std::int64_t, Coupling>> {};
+// Walks of a node, their coupling, and a side of the grid: rows of few columns and of many.
+class CudaLargeRows : public testing::OnGpu<std::tuple<std::int64_t, Coupling, std::int64_t>> {};
 
 // A block per row in shared memory, then beyond it.
 TEST_P(CudaLargeRows, AreTheSameBitForBit) {
-  TOPOMASK_NEEDS_GPU();
-  const Graph graph = normalise(grid_graph({3, 4}), Normalisation::symmetric);
-  WalkOptions options = testing::geometric_walks(GetParam().first, 100, 0.1);
-  options.coupling = GetParam().second;
+  const auto [num_walks, coupling, side] = GetParam();
+  const Graph graph = normalise(grid_graph({side, side + 2}), Normalisation::symmetric);
+  WalkOptions options = testing::geometric_walks(num_walks, 100, 0.1);
+  options.coupling = coupling;
   expect_same(sample_walk_features(graph.to(kGpu), options), sample_walk_features(graph, options));
 }
 
+std::string name_of_large_row(const ::testing::TestParamInfo<CudaLargeRows::ParamType>& info) {
+  const auto [num_walks, coupling, side] = info.param;
+  return std::to_string(num_walks) + (coupling == Coupling::both ? "_coupled_side_" : "_side_") +
+         std::to_string(side);
+}
 INSTANTIATE_TEST_SUITE_P(Walks, CudaLargeRows,
-                         ::testing::Values(std::pair(std::int64_t{700}, Coupling::independent),
-                                           std::pair(std::int64_t{700}, Coupling::both),
-                                           std::pair(std::int64_t{4000}, Coupling::independent),
-                                           std::pair(std::int64_t{4000}, Coupling::both)));
+                         ::testing::Combine(::testing::Values(700, 4000),
+                                            ::testing::Values(Coupling::independent, Coupling::both),
+                                            ::testing::Values(3, 9)),
+                         name_of_large_row);
 
 // A length law so wide that some rows exceed what rows usually need.
 TEST(CudaFeatures, DoRareLongRowsAgain) {
