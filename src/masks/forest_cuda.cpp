@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/cuda_launch.h"
@@ -56,13 +57,15 @@ std::shared_ptr<const ForestOnDevice> forest_on_device(const RootedForest& fores
   result->child_end = tensor_of(child_end, at::kInt, device);
   result->level_ptr = tensor_of(level_ptr, at::kInt, device);
   result->length = tensor_of(length, at::kFloat, device);
+  result->host_level_ptr = std::move(level_ptr);
   result->view = {n,
-                  static_cast<std::int64_t>(level_ptr.size()) - 1,
+                  static_cast<std::int64_t>(result->host_level_ptr.size()) - 1,
                   result->node.const_data_ptr<std::int32_t>(),
                   result->child_begin.const_data_ptr<std::int32_t>(),
                   result->child_end.const_data_ptr<std::int32_t>(),
                   result->length.const_data_ptr<float>(),
-                  result->level_ptr.const_data_ptr<std::int32_t>()};
+                  result->level_ptr.const_data_ptr<std::int32_t>(),
+                  result->host_level_ptr.data()};
   return result;
 }
 
@@ -71,11 +74,16 @@ void forest_product_on_gpu(const ForestOnDevice& forest, const at::Tensor& a, co
   const CudaLaunch launch(x);
   const at::Tensor workspace = at::empty({(derivative.defined() ? 4 : 2) * x.numel()}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "forest_product", [&] {
-    check_cuda(forest_product_on_device(forest.view, a.const_data_ptr<scalar_t>(), x.size(0), x.size(2),
-                                        x.const_data_ptr<scalar_t>(), y.data_ptr<scalar_t>(),
-                                        derivative.defined() ? derivative.data_ptr<scalar_t>() : nullptr,
-                                        workspace.data_ptr<scalar_t>(), launch.stream),
-               "forest_product");
+    DeviceForestProduct<scalar_t> product;
+    product.heads = x.size(0);
+    product.columns = x.size(2);
+    product.size = x.numel();
+    product.a = a.const_data_ptr<scalar_t>();
+    product.x = x.const_data_ptr<scalar_t>();
+    product.y = y.data_ptr<scalar_t>();
+    product.derivative = derivative.defined() ? derivative.data_ptr<scalar_t>() : nullptr;
+    product.workspace = workspace.data_ptr<scalar_t>();
+    check_cuda(forest_product_on_device(forest.view, product, launch.stream), "forest_product");
   });
 }
 

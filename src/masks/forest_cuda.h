@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <vector>
 
 #include "masks/cpu/forest.h"
 #include "masks/cuda/forest.h"
@@ -13,7 +14,8 @@ namespace topomask {
 struct ForestOnDevice {
   at::Tensor node, child_begin, child_end, level_ptr;  // int32
   at::Tensor length;                                   // float32
-  DeviceForest view;                                   // pointers into them
+  std::vector<std::int32_t> host_level_ptr;
+  DeviceForest view;  // pointers into them
 };
 
 std::shared_ptr<const ForestOnDevice> forest_on_device(const RootedForest& forest, c10::Device device);

@@ -5,7 +5,6 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -329,7 +328,7 @@ at::Tensor sample_walks_cuda(const Graph& graph, const WalkPlan& plan, int max_h
   const GraphOnDevice on_device = graph_on_device(graph, plan, launch.stream);
   const PlanOnDevice device_plan = plan_on_device(plan, graph.row_ptr.device());
   const at::Tensor paths =
-      at::full({graph.num_nodes(), plan.num_walks, max_hops + 1}, -1, on_device.col.options());
+      at::empty({graph.num_nodes(), plan.num_walks, max_hops + 1}, on_device.col.options());
   PathArguments a;
   a.plan = device_plan.plan;
   a.graph = on_device.graph;

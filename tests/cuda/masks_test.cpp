@@ -102,11 +102,12 @@ std::vector<MaskCase> cases() {
       {"spe convolutional", {uniform({2, 4}), uniform({2, 4})}, [](const auto& p, c10::Device) {
          return SpeMask::convolutional(45, p[0], p[1], 6, 1);
        }}};
-  // A path, a star, a random tree and a forest of small trees, with lengths.
+  // A path, a star, a random tree, one of few levels and a forest of small trees, with lengths.
   const std::vector<std::pair<std::string, Graph>> forests = {
       {"path", tree(90, [](std::int32_t i) { return i - 1; })},
       {"star", star},
       {"tree", tree(120, [](std::int32_t i) { return (i * 7919) % i; })},
+      {"wide tree", tree(400, [](std::int32_t i) { return (i - 1) / 8; })},
       {"forest", tree(60, [](std::int32_t i) { return i % 7 == 0 ? -1 : i - 1; })},
       {"one node", path_graph(1)}};
   for (const auto& [name, graph] : forests) {

@@ -46,8 +46,7 @@ __global__ void modulate_entries(DepositView deposits, const Scalar* f, std::int
   }
 }
 
-constexpr int kBackwardThreads = 128;
-constexpr int kTermsAtOnce = 32;
+constexpr int kTermsAtOnce = 16;
 constexpr std::int64_t kMaxRuns = 1024, kMinEntriesPerRun = 256;
 
 std::int64_t entries_per_run(std::int64_t nnz) {
@@ -57,10 +56,10 @@ std::int64_t entries_per_run(std::int64_t nnz) {
 // One block a run of entries, a head and kTermsAtOnce hops. Every thread adds up its entries in a column of
 // its own, so that nothing is added atomically; the columns are added in a fixed order.
 template <class Scalar>
-__global__ void __launch_bounds__(kBackwardThreads)
+__global__ void __launch_bounds__(kThreads)
     modulate_partial(DepositView deposits, const Scalar* grad_values, std::int64_t terms,
                      std::int64_t per_run, double* partial) {
-  __shared__ double column[kTermsAtOnce][kBackwardThreads];
+  __shared__ double column[kTermsAtOnce][kThreads];
   const std::int64_t run = blockIdx.x, head = blockIdx.y;
   const int first_term = static_cast<int>(blockIdx.z) * kTermsAtOnce;
   const int here = static_cast<int>(terms - first_term < kTermsAtOnce ? terms - first_term : kTermsAtOnce);
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
   for (int k = 0; k < here; ++k) column[k][thread] = 0;
   const std::int64_t begin = run * per_run;
   const std::int64_t end = begin + per_run < deposits.nnz ? begin + per_run : deposits.nnz;
-  for (std::int64_t entry = begin + thread; entry < end; entry += kBackwardThreads) {
+  for (std::int64_t entry = begin + thread; entry < end; entry += kThreads) {
     const double grad = grad_values[head * deposits.nnz + entry];
     const std::int64_t last = deposits.deposit_ptr[entry + 1];
     for (std::int64_t i = deposits.deposit_ptr[entry]; i < last; ++i) {
@@ -78,26 +77,31 @@ __global__ void __launch_bounds__(kBackwardThreads)
   }
   __syncthreads();
   const int lane = thread % 32;
-  for (int k = thread / 32; k < here; k += kBackwardThreads / 32) {
+  for (int k = thread / 32; k < here; k += kThreads / 32) {
     double sum = 0;
 #pragma unroll
-    for (int t = 0; t < kBackwardThreads; t += 32) sum += column[k][t + lane];
+    for (int t = 0; t < kThreads; t += 32) sum += column[k][t + lane];
     sum = sum_lanes(sum);
     if (lane == 0) partial[(head * terms + first_term + k) * gridDim.x + run] = sum;
   }
 }
 
-// One warp a (head, hop), over partial[cells, runs].
+// One block a (head, hop), over partial[cells, runs].
 template <class Scalar>
-__global__ void modulate_total(const double* partial, std::int64_t runs, std::int64_t cells, Scalar* grad_f) {
-  const std::int64_t cell = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (cell >= cells) return;
+__global__ void __launch_bounds__(kThreads)
+    modulate_total(const double* partial, std::int64_t runs, Scalar* grad_f) {
+  __shared__ double of_warp[kThreads / 32];
+  const std::int64_t cell = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
   double sum = 0;
-#pragma unroll 8
-  for (std::int64_t run = lane; run < runs; run += 32) sum += partial[cell * runs + run];
+#pragma unroll 4
+  for (std::int64_t run = thread; run < runs; run += kThreads) sum += partial[cell * runs + run];
   sum = sum_lanes(sum);
-  if (lane == 0) grad_f[cell] = static_cast<Scalar>(sum);
+  if (thread % 32 == 0) of_warp[thread / 32] = sum;
+  __syncthreads();
+  if (thread >= 32) return;
+  sum = sum_lanes(thread < kThreads / 32 ? of_warp[thread] : 0.0);
+  if (thread == 0) grad_f[cell] = static_cast<Scalar>(sum);
 }
 
 template <class Scalar, int kHeads>
@@ -138,11 +142,10 @@ cudaError_t modulate_backward(const DepositView& deposits, const Scalar* grad_va
   if (runs > 0) {
     const dim3 grid(static_cast<unsigned>(runs), static_cast<unsigned>(heads),
                     static_cast<unsigned>((terms + kTermsAtOnce - 1) / kTermsAtOnce));
-    modulate_partial<<<grid, kBackwardThreads, 0, stream>>>(deposits, grad_values, terms,
-                                                            entries_per_run(deposits.nnz), partial);
+    modulate_partial<<<grid, kThreads, 0, stream>>>(deposits, grad_values, terms,
+                                                    entries_per_run(deposits.nnz), partial);
   }
-  modulate_total<<<static_cast<unsigned>((cells * 32 + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      partial, runs, cells, grad_f);
+  modulate_total<<<static_cast<unsigned>(cells), kThreads, 0, stream>>>(partial, runs, grad_f);
   return cudaGetLastError();
 }
 

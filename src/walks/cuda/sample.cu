@@ -308,25 +308,38 @@ __global__ void weighted_steps(DeviceGraph graph, bool importance_weights, std::
   }
 }
 
+// A team's paths lie side by side in memory, but every lane writes another one: they are put together in
+// `staged` where that is not null, and written in whole lines.
 template <Mode mode, class Team>
 __device__ void write_paths(const Team& team, const PathArguments& a, std::int32_t start,
-                            const RepellingScratch& scratch) {
-  std::int32_t* out = a.paths + static_cast<std::int64_t>(start) * a.plan.num_walks * (a.hops + 1);
+                            const RepellingScratch& scratch, std::int32_t* staged) {
+  const std::int64_t length = a.hops + 1, numbers = a.plan.num_walks * length;
+  std::int32_t* out = a.paths + start * numbers;
+  std::int32_t* paths = staged != nullptr ? staged : out;
+  for (std::int64_t i = team.rank(); i < numbers; i += team.size()) paths[i] = -1;
+  team.sync();
   for (std::int32_t walk = team.rank(); walk < a.plan.num_walks; walk += team.size()) {
-    out[walk * (a.hops + 1)] = start;
+    paths[walk * length] = start;
   }
   run_walkers<mode>(
       team, a.plan, a.graph, start, -1, scratch,
-      [&](std::int32_t walk, int hop, std::int32_t node, float) { out[walk * (a.hops + 1) + hop] = node; });
+      [&](std::int32_t walk, int hop, std::int32_t node, float) { paths[walk * length + hop] = node; });
+  if (staged == nullptr) return;
+  team.sync();
+  for (std::int64_t i = team.rank(); i < numbers; i += team.size()) out[i] = staged[i];
 }
+
+constexpr std::int64_t kMaxStagedNumbers = 1024;  // of a warp
 
 template <Mode mode>
 __global__ void __launch_bounds__(kMaxWarpsPerBlock* kWarpSize)
-    paths_by_warp(const __grid_constant__ PathArguments a) {
-  const std::int64_t start =
-      static_cast<std::int64_t>(blockIdx.x) * kMaxWarpsPerBlock + static_cast<int>(threadIdx.x) / kWarpSize;
+    paths_by_warp(const __grid_constant__ PathArguments a, int staged_numbers) {
+  extern __shared__ std::int32_t staged_paths[];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * kMaxWarpsPerBlock + warp;
   if (start >= a.graph.num_nodes) return;
-  write_paths<mode>(WarpTeam(), a, static_cast<std::int32_t>(start), {});
+  std::int32_t* staged = staged_numbers == 0 ? nullptr : staged_paths + warp * staged_numbers;
+  write_paths<mode>(WarpTeam(), a, static_cast<std::int32_t>(start), {}, staged);
 }
 
 template <bool kInShared>
@@ -337,7 +350,7 @@ __global__ void __launch_bounds__(kBlockTeamThreads)
   char* memory = kInShared ? shared : a.scratch + blockIdx.x * a.team_bytes;
   const RepellingScratch scratch = repelling_arrays(memory, a.plan, &live);
   for (std::int64_t start = blockIdx.x; start < a.graph.num_nodes; start += gridDim.x) {
-    write_paths<Mode::repelling>(BlockTeam{partial}, a, static_cast<std::int32_t>(start), scratch);
+    write_paths<Mode::repelling>(BlockTeam{partial}, a, static_cast<std::int32_t>(start), scratch, nullptr);
     __syncthreads();
   }
 }
@@ -389,7 +402,10 @@ cudaError_t sample_paths(const PathArguments& arguments, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((starts + kMaxWarpsPerBlock - 1) / kMaxWarpsPerBlock);
   const auto kernel =
       arguments.plan.repelling ? paths_by_warp<Mode::repelling> : paths_by_warp<Mode::independent>;
-  kernel<<<blocks, kMaxWarpsPerBlock * kWarpSize, 0, stream>>>(arguments);
+  const std::int64_t numbers = arguments.plan.num_walks * (arguments.hops + 1);
+  const int staged = numbers <= kMaxStagedNumbers ? static_cast<int>(numbers) : 0;
+  kernel<<<blocks, kMaxWarpsPerBlock * kWarpSize, kMaxWarpsPerBlock * staged * sizeof(std::int32_t),
+           stream>>>(arguments, staged);
   return cudaGetLastError();
 }
 

@@ -116,8 +116,8 @@ struct CompactArguments {
 };
 cudaError_t compact_feature_rows(const CompactArguments& arguments, cudaStream_t stream);
 
-// paths: [N, num_walks, hops + 1], filled with -1 beforehand. `scratch` as above, for repelling walkers
-// beyond 32.
+// paths: [N, num_walks, hops + 1], -1 where a walk is over. `scratch` as above, for repelling walkers beyond
+// 32.
 struct PathArguments {
   DeviceWalkPlan plan;
   DeviceGraph graph;
