@@ -174,12 +174,19 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
   const std::int64_t element = shape.dtype == at::kDouble ? 8 : 4;
   const std::int64_t column_bytes =
       std::max<std::int64_t>(1, element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1));
-  // Columns, their image, what the mask makes in between, and the same again for gradients. Blocks that stay
-  // in the cache are faster than the largest that fit the memory: the mask gathers rows of them at random.
-  // A GPU, whose cache is larger, wants wide blocks: each is several launches.
-  const std::int64_t cache_bytes = std::int64_t{shape.device == c10::DeviceType::CPU ? 16 : 256} << 20;
-  const std::int64_t most = std::min(max_workspace / (6 * column_bytes), cache_bytes / column_bytes);
-  return std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(shape.d, 1));
+  // Columns, their image, what the mask makes in between, and the same again for gradients.
+  const std::int64_t fits = max_workspace / (6 * column_bytes);
+  std::int64_t block;
+  if (shape.device == c10::DeviceType::CPU) {
+    // Blocks that stay in the cache are faster than the largest that fit the memory: the mask gathers rows of
+    // them at random.
+    block = (std::int64_t{16} << 20) / column_bytes;
+  } else {
+    // A GPU, whose cache is larger, wants wide blocks, since each is several launches, and rows of whole
+    // 16-byte vectors: d_v + 1 columns a feature are odd more often than not.
+    block = ((std::int64_t{256} << 20) / column_bytes + 3) / 4 * 4;
+  }
+  return std::clamp<std::int64_t>(std::min(block, fits), 1, std::max<std::int64_t>(shape.d, 1));
 }
 
 at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
