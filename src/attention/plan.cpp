@@ -22,7 +22,10 @@ struct Rates {
 constexpr Rates kOneCore = {30e9, 17e9, 3e9, 25e9, 12e9, 0};
 constexpr double kFusedFeatureRate =
     12e9;  // the feature form of sparse factors on a core, all columns at once
-constexpr Rates kGpu = {15e12, 5e12, 0.5e12, 10e12, 2.5e12, 4e-6};
+constexpr Rates kGpu = {15e12, 5e12, 10e12, 10e12, 2.5e12, 4e-6};
+// The feature form on a GPU: columns are made, moved and added up by separate kernels, which read and write
+// them about so often; what a sparse mask fetches comes from caches, and its indices serve many columns.
+constexpr double kGpuColumnPasses = 11, kGpuSparseShare = 0.09;
 constexpr double kTensorCoreRate = 150e12;  // the dense engine on a GPU, bfloat16 and float16
 
 Rates rates_for(const AttentionShape& shape) {
@@ -109,11 +112,15 @@ PlanCandidate feature_candidate(const Mask& mask, const Sizes& s, const Attentio
   }
   const MaskCost cost = mask.cost();
   const double columns = s.m * (s.d_v + 1);
+  const bool on_cpu = shape.device == c10::DeviceType::CPU;
+  const double element = std::max(4.0, s.element);  // masks are applied in at least float32
+  const double share = !on_cpu && mask.has_entries() ? kGpuSparseShare : 1;
   c.multiply_adds = s.pairs * columns * (cost.multiply_adds_per_column + s.n);
-  c.bytes = s.pairs * columns * (cost.bytes_per_column / 4 * s.element + 4 * s.n * s.element);
+  c.bytes = s.pairs * columns * (share * cost.bytes_per_column / 4 + (on_cpu ? 4 : kGpuColumnPasses) * s.n) *
+            element;
   const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(max_workspace)));
-  c.workspace = 6 * s.element * s.pairs * s.n * (s.d_v + 1) * block;
-  if (shape.device == c10::DeviceType::CPU && mask.has_sparse_factors()) {
+  c.workspace = 6 * element * s.pairs * s.n * (s.d_v + 1) * block;
+  if (on_cpu && mask.has_sparse_factors()) {
     // The fused forward pass takes one feature at a time and keeps its columns in the cache.
     c.bytes = s.pairs * s.m * (cost.bytes_per_column + s.n * s.element * (s.d_v + 1));
     finish(c, kFusedFeatureRate, rates_for(shape), 1, max_workspace);

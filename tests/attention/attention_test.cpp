@@ -14,6 +14,7 @@
 #include "support/gradients.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
+#include "topomask/graph_spec.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 
@@ -370,6 +371,28 @@ TEST(Plan, PrefersTheMaskEngineOnLocalGraphsAndSaysWhy) {
       EXPECT_FALSE(c.admissible);
     }
   }
+}
+
+// An H200 took 26, 12 and 77 ms for these (docs/performance.md).
+TEST(Plan, KnowsWhatTheFeatureEngineTakesOnAGpu) {
+  const auto predicted = [](const Graph& graph, int walks, double p_halt, std::int64_t batch,
+                            std::int64_t heads, at::ScalarType dtype) {
+    FeatureOptions options;
+    options.walks.num_walks = walks;
+    options.walks.p_halt = p_halt;
+    const GrfMask mask(normalise(graph, Normalisation::symmetric), options, at::ones({11}));
+    AttentionShape shape;
+    shape.batch = batch;
+    shape.heads = heads;
+    shape.num_nodes = graph.num_nodes();
+    shape.dtype = dtype;
+    shape.device = c10::DeviceType::CUDA;
+    return plan_attention(mask, shape, {}).candidates.at(1).predicted_cost;
+  };
+  const Graph torus = load_graph("torus:32768,8").graph, hubs = barabasi_albert(32768, 8, 0);
+  EXPECT_NEAR(predicted(torus, 8, 0.5, 1, 8, at::kBFloat16), 0.026, 0.005);
+  EXPECT_NEAR(predicted(hubs, 16, 0.1, 1, 1, at::kFloat), 0.012, 0.003);
+  EXPECT_NEAR(predicted(grid_graph({16, 16}), 16, 0.5, 256, 12, at::kBFloat16), 0.077, 0.015);
 }
 
 // Entries of M grow as q, k and v do: they may take as much memory, unless a limit was asked for.
