@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kColumns* kRows)
   }
 }
 
-constexpr std::int64_t kWideLevel = 64;  // nodes, on average: more than a launch takes in one block
+constexpr std::int64_t kWideLevel = 64;  // nodes: one block takes about as long for them as a launch does
 
 template <class T, bool kDual>
 cudaError_t launch(const DeviceForest& forest, const DeviceForestProduct<T>& product, cudaStream_t stream) {
