@@ -6,7 +6,8 @@ target_compile_options(topomask_compiler_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # It takes the vector<bool> inside torch::autograd::Function::apply for one that is too short.
-  target_compile_options(topomask_compiler_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>)
+  target_compile_options(topomask_compiler_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow>)
 endif()
 if(TOPOMASK_WERROR)
   # GCC 12 warns about overlapping copies inside std::string where there are none (GCC bug 105651).

@@ -54,8 +54,9 @@ std::vector<MaskPtr> masks(const Graph& graph, std::int64_t heads) {
   options.walks.max_hops = 4;
   options.walks.p_halt = 0.3;
   const at::Tensor f = at::rand({heads, 5}, at::kDouble) * 0.5 + 0.1;
-  std::vector<MaskPtr> result = {std::make_shared<GrfMask>(graph, options, f),
-                                 GrfMask::per_head(graph, options, f)};
+  std::vector<MaskPtr> result;
+  result.push_back(std::make_shared<GrfMask>(graph, options, f));
+  result.push_back(GrfMask::per_head(graph, options, f));
   options.ensembles = Ensembles::independent;
   result.push_back(std::make_shared<GrfMask>(graph, options, f));
   options.ensembles = Ensembles::asymmetric;

@@ -1,10 +1,8 @@
-// Files made on the spot: JPEG and PNG images of every kind, compressed bytes.
+// Images made on the spot: JPEG and PNG files of every kind.
 #pragma once
 
-#include <lzma.h>
 #include <spng.h>
 #include <turbojpeg.h>
-#include <zlib.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -70,30 +68,6 @@ inline std::string encode_png(const void* pixels, std::size_t bytes, int width, 
 
 inline std::string encode_png(const Bytes& pixels, int width, int height, int colour) {
   return encode_png(pixels.data(), pixels.size(), width, height, colour);
-}
-
-inline std::string gzip(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, content.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
-inline std::string xz(const std::string& content) {
-  std::string packed(lzma_stream_buffer_bound(content.size()), '\0');
-  std::size_t size = 0;
-  lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const std::uint8_t*>(content.data()),
-                          content.size(), reinterpret_cast<std::uint8_t*>(packed.data()), &size,
-                          packed.size());
-  packed.resize(size);
-  return packed;
 }
 
 }  // namespace topomask::testing

@@ -8,6 +8,7 @@
 #include "data/records.h"
 #include "io/expect_error.h"
 #include "io/temporary_folder.h"
+#include "support/compressed.h"
 #include "topomask/data.h"
 
 namespace topomask::testing {

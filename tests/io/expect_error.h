@@ -1,31 +1,17 @@
-// Assertions on the one sentence that a caller's mistake raises.
+// Assertions on what readers reject.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "support/expect_error.h"
 #include "topomask/edge_list.h"
-#include "topomask/error.h"
 
 namespace topomask::testing {
-
-// Runs `action`, which must throw topomask::Error with a message that is one line and holds each of the
-// parts.
-template <class Action>
-void expect_error(Action&& action, std::initializer_list<const char*> parts) {
-  try {
-    action();
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    for (const char* part : parts) EXPECT_THAT(message, ::testing::HasSubstr(part));
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return;
-  }
-  FAIL() << "expected an error that names " << *parts.begin();
-}
 
 // Calls a reader on `content` under the name "file" and expects an error that names it and the given parts.
 template <class Reader>

@@ -1,9 +1,7 @@
 // Files as a whole: compression, extensions, points, what is written.
-#include <lzma.h>
-#include <zlib.h>
-
 #include "io/expect_error.h"
 #include "io/temporary_folder.h"
+#include "support/compressed.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
 
@@ -11,30 +9,6 @@ namespace topomask {
 namespace {
 
 using namespace topomask::testing;
-
-std::string gzip(std::string_view content) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, content.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
-std::string xz(std::string_view content) {
-  std::string packed(lzma_stream_buffer_bound(content.size()), '\0');
-  std::size_t size = 0;
-  lzma_easy_buffer_encode(6, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const std::uint8_t*>(content.data()),
-                          content.size(), reinterpret_cast<std::uint8_t*>(packed.data()), &size,
-                          packed.size());
-  packed.resize(size);
-  return packed;
-}
 
 TEST(files, decompresses_gzip_of_one_or_more_members) {
   const TemporaryFolder folder;

@@ -3,15 +3,14 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "support/expect_error.h"
 #include "support/gradients.h"
-#include "topomask/error.h"
 #include "topomask/mask.h"
 
 namespace topomask::oracle {
@@ -120,18 +119,6 @@ inline at::Tensor parameter(at::IntArrayRef shape, int salt = 0) {
   return test_values(shape, salt).requires_grad_();
 }
 
-// Runs `action`, which must throw topomask::Error with one line that holds each of the parts.
-template <class Action>
-void expect_error(Action&& action, std::initializer_list<const char*> parts) {
-  try {
-    action();
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    for (const char* part : parts) EXPECT_THAT(message, ::testing::HasSubstr(part));
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return;
-  }
-  FAIL() << "expected an error that names " << *parts.begin();
-}
+using testing::expect_error;
 
 }  // namespace topomask::oracle

@@ -102,20 +102,6 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-template <class Run>
-cudaError_t with_type(Real dtype, const Run& run) {
-  switch (dtype) {
-    case Real::float32:
-      return run(float{});
-    case Real::bfloat16:
-      return run(__nv_bfloat16{});
-    case Real::float16:
-      return run(__half{});
-    default:
-      return run(double{});
-  }
-}
-
 unsigned long_blocks(const DeviceRows& rows, const RowAttentionShape& shape) {
   return static_cast<unsigned>(rows.num_long * shape.batch * shape.heads);
 }

@@ -18,6 +18,21 @@ inline Mode mode_of(const RowAttentionShape& shape) {
   return shape.softmax ? Mode::softmax : shape.relu ? Mode::relu : Mode::linear;
 }
 
+// run(T{}) for the type of the rows.
+template <class Run>
+cudaError_t with_type(Real dtype, const Run& run) {
+  switch (dtype) {
+    case Real::float32:
+      return run(float{});
+    case Real::bfloat16:
+      return run(__nv_bfloat16{});
+    case Real::float16:
+      return run(__half{});
+    default:
+      return run(double{});
+  }
+}
+
 template <class T>
 __device__ inline T* head_rows(const Rows4& rows, std::int64_t batch, std::int64_t head) {
   return static_cast<T*>(rows.data) + batch * rows.batch_step + head * rows.head_step;

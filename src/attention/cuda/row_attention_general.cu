@@ -223,20 +223,6 @@ cudaError_t launch(Kernel kernel, const Pass& pass, const DeviceRows& rows, bool
   return cudaGetLastError();
 }
 
-template <class Run>
-cudaError_t with_type(Real dtype, const Run& run) {
-  switch (dtype) {
-    case Real::float32:
-      return run(float{});
-    case Real::bfloat16:
-      return run(__nv_bfloat16{});
-    case Real::float16:
-      return run(__half{});
-    default:
-      return run(double{});
-  }
-}
-
 }  // namespace
 
 cudaError_t launch_general_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
