@@ -74,8 +74,16 @@ Json AttentionReport::to_json() const {
   return json;
 }
 
+std::string AttentionReport::yardstick() const {
+  for (const BenchRow& row : rows) {
+    if (row.reason.empty()) return row.name;
+  }
+  return "grf-auto";
+}
+
 void AttentionReport::print() const {
-  Table table({"attention", "pass", "median", "spread", "peak memory", "set-up", "times grf-auto",
+  const std::string yardstick = this->yardstick();
+  Table table({"attention", "pass", "median", "spread", "peak memory", "set-up", "times " + yardstick,
                "of bytes/s", "of FLOP/s"});
   std::string left_out;
   for (const BenchRow& row : rows) {
@@ -84,10 +92,11 @@ void AttentionReport::print() const {
       continue;
     }
     const Timing timing = summarise_times(row.seconds);
+    const double times = timing.median / median(yardstick, row.backward);
     table.add_row({row.name, row.pass(), format_seconds(timing.median), format_seconds(timing.spread),
                    row.peak_bytes < 0 ? "?" : format_bytes(static_cast<double>(row.peak_bytes)),
                    format_seconds(row.setup_seconds),
-                   fmt::format("{:.2f}", timing.median / median("grf-auto", row.backward)),
+                   std::isfinite(times) ? fmt::format("{:.2f}", times) : "",
                    limits.bytes_share(row.work, timing.median), limits.flops_share(row.work, timing.median)});
   }
   table.print();

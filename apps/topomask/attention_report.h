@@ -39,6 +39,9 @@ struct AttentionReport {
 
  private:
   double median(const std::string& name, bool backward) const;  // NaN for what was not run
+  // What the table compares the others with: the first that was run, which is grf-auto unless it was left
+  // out.
+  std::string yardstick() const;
   nlohmann::ordered_json ratios() const;
 };
 

@@ -358,6 +358,12 @@ TEST(BenchAttention, WhatDoesNotFitHasAReason) {
   const json two = run_json({"bench", "attention", "--graph", "path:9", "--d", "4", "--repeats", "1",
                              "--only", "linear,grf-mask", "--forward-only"});
   EXPECT_EQ(two["results"].size(), 2u);
+  // Without grf-auto the first of the others is what they are compared with.
+  const std::string words = run_program({"bench", "attention", "--graph", "path:9", "--d", "4", "--repeats",
+                                         "1", "--only", "linear,grf-mask", "--forward-only"})
+                                .out;
+  EXPECT_THAT(words, HasSubstr("times grf-mask"));
+  EXPECT_THAT(words, ::testing::Not(HasSubstr("nan")));
   expect_rejected({"bench", "attention", "--graph", "path:4", "--only", "literl"}, "did you mean 'literal'?");
   expect_rejected({"bench", "attention", "--graph", "path:4", "--d", "0"}, "--d");
   expect_rejected({"bench", "attention", "--graph", "path:4", "--repeats", "0"}, "--repeats");
