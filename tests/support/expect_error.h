@@ -26,4 +26,9 @@ void expect_error(Action&& action, std::initializer_list<const char*> parts) {
   FAIL() << "expected an error that names " << *parts.begin();
 }
 
+template <class Action>
+void expect_error(Action&& action, const char* part) {
+  expect_error(action, {part});
+}
+
 }  // namespace topomask::testing
