@@ -23,8 +23,9 @@ constexpr Rates kOneCore = {30e9, 17e9, 3e9, 25e9, 12e9, 0};
 constexpr double kFusedFeatureRate =
     12e9;  // the feature form of sparse factors on a core, all columns at once
 constexpr Rates kGpu = {15e12, 5e12, 10e12, 10e12, 2.5e12, 4e-6};
-// The feature form on a GPU: columns are made, moved and added up by separate kernels, which read and write
-// them about so often; what a sparse mask fetches comes from caches, and its indices serve many columns.
+// The feature form on a GPU: bytes decide, its rate is only for masks that are dense. Columns are made, moved
+// and added up by separate kernels, which read and write them about so often; what a sparse mask fetches
+// comes from caches, and its indices serve many columns. Fitted to three cases, see the tests.
 constexpr double kGpuColumnPasses = 11, kGpuSparseShare = 0.09;
 constexpr double kTensorCoreRate = 150e12;  // the dense engine on a GPU, bfloat16 and float16
 

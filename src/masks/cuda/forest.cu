@@ -4,7 +4,12 @@ namespace topomask {
 
 namespace {
 
-constexpr int kColumns = DeviceForestProduct<float>::kColumnsPerBlock, kRows = 16;
+constexpr int kColumns = 32, kRows = 16;  // of a block
+
+template <class T>
+constexpr std::int64_t column_blocks(const DeviceForestProduct<T>& product) {
+  return (product.columns + kColumns - 1) / kColumns;
+}
 
 // A value and, for dual numbers, its derivative by a.
 template <class T, bool kDual>
@@ -100,9 +105,9 @@ template <class T, bool kDual>
 __global__ void __launch_bounds__(kColumns* kRows)
     all_levels(const __grid_constant__ DeviceForest forest,
                const __grid_constant__ DeviceForestProduct<T> product) {
-  const std::int64_t column = blockIdx.x % product.column_blocks() * kColumns + threadIdx.x;
+  const std::int64_t column = blockIdx.x % column_blocks(product) * kColumns + threadIdx.x;
   const bool inside_columns = column < product.columns;
-  const ForestColumn<T, kDual> own(forest, product, blockIdx.x / product.column_blocks(), column);
+  const ForestColumn<T, kDual> own(forest, product, blockIdx.x / column_blocks(product), column);
   const auto for_level = [&](std::int64_t level, const auto& visit) {
     for (std::int64_t k = forest.level_ptr[level] + threadIdx.y;
          inside_columns && k < forest.level_ptr[level + 1]; k += kRows) {
@@ -125,10 +130,10 @@ __global__ void __launch_bounds__(kColumns* kRows)
               const __grid_constant__ DeviceForestProduct<T> product, std::int32_t begin, std::int32_t end,
               bool upwards) {
   const std::int64_t row_blocks = (end - begin + kRows - 1) / kRows, column_block = blockIdx.x / row_blocks;
-  const std::int64_t column = column_block % product.column_blocks() * kColumns + threadIdx.x;
+  const std::int64_t column = column_block % column_blocks(product) * kColumns + threadIdx.x;
   const std::int64_t k = begin + blockIdx.x % row_blocks * kRows + threadIdx.y;
   if (k >= end || column >= product.columns) return;
-  const ForestColumn<T, kDual> own(forest, product, column_block / product.column_blocks(), column);
+  const ForestColumn<T, kDual> own(forest, product, column_block / column_blocks(product), column);
   if (upwards) {
     own.up(k, begin == 0);
   } else {
@@ -141,7 +146,7 @@ constexpr std::int64_t kWideLevel = 64;  // nodes: one block takes about as long
 template <class T, bool kDual>
 cudaError_t launch(const DeviceForest& forest, const DeviceForestProduct<T>& product, cudaStream_t stream) {
   const dim3 threads(kColumns, kRows);
-  const std::int64_t blocks = product.heads * product.column_blocks();
+  const std::int64_t blocks = product.heads * column_blocks(product);
   if (forest.num_nodes < kWideLevel * forest.num_levels) {
     all_levels<T, kDual><<<static_cast<unsigned>(blocks), threads, 0, stream>>>(forest, product);
     return cudaGetLastError();

@@ -30,9 +30,6 @@ struct DeviceForestProduct {
   T* y = nullptr;                                 // like x
   T* derivative = nullptr;                        // like x, or null
   T* workspace = nullptr;                         // [2, size], [4, size] with a derivative
-
-  static constexpr int kColumnsPerBlock = 32;
-  constexpr std::int64_t column_blocks() const { return (columns + kColumnsPerBlock - 1) / kColumnsPerBlock; }
 };
 template <class T>
 cudaError_t forest_product_on_device(const DeviceForest& forest, const DeviceForestProduct<T>& product,

@@ -76,11 +76,11 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-  const int lane = thread % 32;
-  for (int k = thread / 32; k < here; k += kThreads / 32) {
+  const int lane = thread % kWarpSize;
+  for (int k = thread / kWarpSize; k < here; k += kThreads / kWarpSize) {
     double sum = 0;
 #pragma unroll
-    for (int t = 0; t < kThreads; t += 32) sum += column[k][t + lane];
+    for (int t = 0; t < kThreads; t += kWarpSize) sum += column[k][t + lane];
     sum = sum_lanes(sum);
     if (lane == 0) partial[(head * terms + first_term + k) * gridDim.x + run] = sum;
   }
@@ -90,17 +90,17 @@ __global__ void __launch_bounds__(kThreads)
 template <class Scalar>
 __global__ void __launch_bounds__(kThreads)
     modulate_total(const double* partial, std::int64_t runs, Scalar* grad_f) {
-  __shared__ double of_warp[kThreads / 32];
+  __shared__ double of_warp[kThreads / kWarpSize];
   const std::int64_t cell = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   double sum = 0;
 #pragma unroll 4
   for (std::int64_t run = thread; run < runs; run += kThreads) sum += partial[cell * runs + run];
   sum = sum_lanes(sum);
-  if (thread % 32 == 0) of_warp[thread / 32] = sum;
+  if (thread % kWarpSize == 0) of_warp[thread / kWarpSize] = sum;
   __syncthreads();
-  if (thread >= 32) return;
-  sum = sum_lanes(thread < kThreads / 32 ? of_warp[thread] : 0.0);
+  if (thread >= kWarpSize) return;
+  sum = sum_lanes(thread < kThreads / kWarpSize ? of_warp[thread] : 0.0);
   if (thread == 0) grad_f[cell] = static_cast<Scalar>(sum);
 }
 
