@@ -391,6 +391,7 @@ void add_bench_attention_command(CLI::App& bench) {
       "patterns "
       "are set-up.\n"
       "Peak memory is what becomes resident on top of that before the first run.\n"
+      "times NAME: the median as a multiple of that of the first one that was run.\n"
       "of bytes/s: q, k, v, the result and the mask moved once (three times with gradients), as a share of a "
       "copy.\n"
       "of FLOP/s: the operations that our engines count, as a share of a product of matrices.\n"
