@@ -26,3 +26,13 @@ find_path(TOPOMASK_FMT_INCLUDE fmt/format.h NO_CACHE REQUIRED)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/system-headers)
 file(CREATE_LINK ${TOPOMASK_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/system-headers/fmt SYMBOLIC)
 include_directories(BEFORE SYSTEM ${CMAKE_BINARY_DIR}/system-headers)
+
+# topomask_reader_library(name): settings of a static library of readers, which is free of torch and can be fuzzed.
+function(topomask_reader_library name)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE topomask_compiler_settings fmt::fmt)
+  if(TOPOMASK_FUZZ)
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+                                           -fno-omit-frame-pointer)
+  endif()
+endfunction()

@@ -7,7 +7,7 @@
 
 #include "data/io/image.h"
 #include "data/io/records.h"
-#include "graph/io/safetensors_header.h"
+#include "io/safetensors_header.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"

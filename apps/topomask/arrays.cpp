@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "core/check.h"
-#include "graph/io/files.h"
+#include "io/files.h"
 #include "topomask/npy.h"
 
 namespace topomask::cli {

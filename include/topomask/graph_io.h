@@ -63,7 +63,4 @@ Points read_points_file(const std::string& path);
 // backslash.
 void write_node_ids(const EdgeList& edges, const std::string& path);
 
-// The whole content of a file, decompressed if it ends in .gz or .xz (at most `limit` bytes).
-std::string read_file(const std::string& path, std::uint64_t limit = std::uint64_t{1} << 34);
-
 }  // namespace topomask

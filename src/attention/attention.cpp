@@ -8,7 +8,7 @@
 #include "attention/engines.h"
 #include "core/check.h"
 #include "core/flops.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 
 namespace topomask {
 

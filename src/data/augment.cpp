@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "data/augment_table.h"
 #include "data/pixel_ops.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 
 #ifdef TOPOMASK_CUDA
 #include "data/augment_cuda.h"

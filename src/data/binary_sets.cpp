@@ -8,8 +8,8 @@
 #include "core/check.h"
 #include "data/io/records.h"
 #include "data/sources.h"
-#include "graph/io/text.h"
-#include "topomask/graph_io.h"
+#include "io/text.h"
+#include "io/files.h"
 
 namespace topomask {
 

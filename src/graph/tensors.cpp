@@ -9,16 +9,6 @@
 
 namespace topomask {
 
-std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  return fmt::format("{} [{}] on {}", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
-                     tensor.device().str());
-}
-
-bool is_index(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kInt || tensor.scalar_type() == at::kLong;
-}
-
 std::vector<std::int32_t> permutation_from(const at::Tensor& order, std::int64_t num_nodes,
                                            const char* where) {
   check(order.defined() && order.dim() == 1 && order.size(0) == num_nodes && is_index(order),

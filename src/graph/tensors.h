@@ -4,15 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "core/tensors.h"
+
 namespace topomask {
-
-// "float32 [3, 4] on cpu", for error messages.
-std::string describe(const at::Tensor& tensor);
-
-bool is_index(const at::Tensor& tensor);  // int32 or int64
 
 // `order` checked to be a permutation of 0 .. num_nodes - 1.
 std::vector<std::int32_t> permutation_from(const at::Tensor& order, std::int64_t num_nodes,

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 
 namespace topomask {
 

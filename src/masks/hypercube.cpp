@@ -7,7 +7,7 @@
 #include <bit>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/hypercube.h"
 #include "topomask/graph_builders.h"

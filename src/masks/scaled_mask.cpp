@@ -2,7 +2,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/repeat_interleave.h>
 
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/parts.h"
 #include "topomask/mask_combinators.h"

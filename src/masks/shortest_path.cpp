@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/distances.h"
 #include "topomask/masks.h"

@@ -12,7 +12,7 @@
 #include <numbers>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "topomask/masks.h"
 

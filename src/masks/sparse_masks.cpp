@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/distances.h"
 #include "masks/sparse_ops.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/cpu/sparse_product.h"
 #ifdef TOPOMASK_CUDA
 #include "masks/device_pattern.h"

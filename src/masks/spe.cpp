@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "core/random.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "topomask/masks.h"
 

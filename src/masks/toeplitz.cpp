@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/check.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"

@@ -1,6 +1,6 @@
 #include "ops/arguments.h"
 
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "ops/tensor_cache.h"
 #include "topomask/device.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "graph/cpu/limits.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "masks/cpu/distances.h"
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"

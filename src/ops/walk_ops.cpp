@@ -3,7 +3,7 @@
 #include <torch/library.h>
 
 #include "core/random.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "ops/arguments.h"
 #include "ops/library_call.h"
 #include "topomask/features.h"

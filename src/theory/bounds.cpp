@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "core/check.h"
-#include "theory/closed_form.h"
+#include "kernels/closed_form.h"
 #include "topomask/theory.h"
 
 namespace topomask {

@@ -15,7 +15,7 @@
 #include "core/check.h"
 #include "core/cuda/primitives.h"
 #include "core/cuda_launch.h"
-#include "graph/tensors.h"
+#include "core/tensors.h"
 #include "walks/cuda/modulate.h"
 #include "walks/cuda/sample.h"
 

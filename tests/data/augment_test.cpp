@@ -17,7 +17,7 @@
 
 #include "core/random.h"
 #include "data/pixel_ops.h"
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 
 namespace topomask::testing {
 namespace {

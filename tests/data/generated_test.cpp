@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "core/random.h"
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 
 namespace topomask::testing {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "data/encoded.h"
 #include "data/io/image_folder.h"
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 
 namespace topomask::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "data/encoded.h"
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "topomask/data.h"
 
 namespace topomask::testing {

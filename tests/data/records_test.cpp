@@ -1,7 +1,7 @@
 #include "data/io/records.h"
 
 #include "data/records.h"
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 
 namespace topomask::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include "core/parallel.h"
 #include "data/encoded.h"
 #include "data/records.h"
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "support/compressed.h"
 #include "topomask/data.h"
 

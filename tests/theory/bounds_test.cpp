@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "small_graphs.h"
+#include "support/small_graphs.h"
 #include "topomask/error.h"
 #include "topomask/theory.h"
 

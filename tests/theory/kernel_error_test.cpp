@@ -7,7 +7,7 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
-#include "small_graphs.h"
+#include "support/small_graphs.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
 #include "topomask/theory.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "small_graphs.h"
+#include "support/small_graphs.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
 #include "topomask/plan.h"

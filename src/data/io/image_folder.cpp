@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "graph/io/text.h"
-#include "topomask/graph_io.h"
+#include "io/text.h"
+#include "io/files.h"
 
 namespace topomask {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "graph/io/files.h"
+#include "io/files.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

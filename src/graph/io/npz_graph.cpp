@@ -3,9 +3,9 @@
 
 #include "core/check.h"
 #include "graph/io/matrix_entries.h"
-#include "graph/io/npy_values.h"
-#include "graph/io/npz.h"
-#include "graph/io/text.h"
+#include "io/npy_values.h"
+#include "io/npz.h"
+#include "io/text.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

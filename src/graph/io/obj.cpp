@@ -3,7 +3,7 @@
 #include "core/check.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
-#include "graph/io/text.h"
+#include "io/text.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

@@ -4,11 +4,11 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "graph/io/files.h"
+#include "io/files.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
-#include "graph/io/npy_values.h"
-#include "graph/io/text.h"
+#include "io/npy_values.h"
+#include "io/text.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

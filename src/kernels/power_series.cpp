@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "theory/cpu/csr_spmm.h"
+#include "kernels/cpu/csr_spmm.h"
 #include "topomask/kernels.h"
 
 namespace topomask {

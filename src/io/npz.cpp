@@ -1,4 +1,4 @@
-#include "graph/io/npz.h"
+#include "io/npz.h"
 
 #include <zip.h>
 
@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "core/check.h"
-#include "graph/io/files.h"
-#include "graph/io/npy_values.h"
-#include "graph/io/text.h"
+#include "io/files.h"
+#include "io/npy_values.h"
+#include "io/text.h"
 
 namespace topomask {
 

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "core/check.h"
-#include "graph/io/npy_values.h"
-#include "graph/io/text.h"
+#include "io/npy_values.h"
+#include "io/text.h"
 
 namespace topomask {
 

@@ -1,4 +1,4 @@
-#include "graph/io/text.h"
+#include "io/text.h"
 
 #include <algorithm>
 #include <cctype>

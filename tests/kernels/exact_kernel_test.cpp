@@ -10,7 +10,7 @@
 #include <numbers>
 
 #include "core/parallel.h"
-#include "small_graphs.h"
+#include "support/small_graphs.h"
 #include "topomask/error.h"
 #include "topomask/kernels.h"
 

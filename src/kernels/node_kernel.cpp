@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "core/check.h"
-#include "theory/closed_form.h"
+#include "kernels/closed_form.h"
 #include "topomask/kernels.h"
 
 namespace topomask {

@@ -12,8 +12,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "io/files.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "graph/io/files.h"
+#include "io/files.h"
 #include "run_program.h"
 
 namespace topomask::testing {

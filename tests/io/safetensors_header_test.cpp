@@ -1,6 +1,6 @@
-#include "graph/io/safetensors_header.h"
+#include "io/safetensors_header.h"
 
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 
 namespace topomask {
 namespace {

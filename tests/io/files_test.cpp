@@ -1,6 +1,7 @@
 // Files as a whole: compression, extensions, points, what is written.
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "io/files.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "support/compressed.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"

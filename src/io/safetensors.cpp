@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/check.h"
-#include "graph/io/files.h"
-#include "graph/io/safetensors_header.h"
+#include "io/files.h"
+#include "io/safetensors_header.h"
 
 namespace topomask {
 

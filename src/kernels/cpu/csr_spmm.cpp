@@ -1,4 +1,4 @@
-#include "theory/cpu/csr_spmm.h"
+#include "kernels/cpu/csr_spmm.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "graph/io/files.h"
+#include "io/files.h"
 
 #include <lzma.h>
 #include <unistd.h>
@@ -13,8 +13,7 @@
 #include <memory>
 
 #include "core/check.h"
-#include "graph/io/text.h"
-#include "topomask/graph_io.h"
+#include "io/text.h"
 
 namespace topomask {
 

@@ -1,4 +1,4 @@
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

@@ -1,11 +1,15 @@
 // Whole files in, whole files out.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace topomask {
+
+// The whole content of a file, decompressed if it ends in .gz or .xz (at most `limit` bytes).
+std::string read_file(const std::string& path, std::uint64_t limit = std::uint64_t{1} << 34);
 
 // Writes the content to a temporary file beside `path`, waits until it is on the disk and renames it, so that
 // a reader never sees half a file, not even after a power cut; a device such as /dev/stdout is written to

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

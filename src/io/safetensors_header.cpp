@@ -1,4 +1,4 @@
-#include "graph/io/safetensors_header.h"
+#include "io/safetensors_header.h"
 
 #include <algorithm>
 #include <array>

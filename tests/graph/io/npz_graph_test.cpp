@@ -1,8 +1,9 @@
 #include <cstring>
 #include <limits>
 
-#include "io/expect_error.h"
-#include "io/temporary_folder.h"
+#include "io/files.h"
+#include "support/expect_edges.h"
+#include "support/temporary_folder.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "io/expect_error.h"
+#include "support/expect_edges.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {
