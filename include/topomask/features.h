@@ -14,6 +14,7 @@
 
 #include "topomask/graph.h"
 #include "topomask/walks.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -65,5 +66,8 @@ WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options
                                   bool importance_weights = true);
 GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options);
 WalkFeatures one_hot_features(std::int64_t num_nodes, c10::Device device = c10::kCPU);
+
+template <>
+std::span<const Word<Ensembles>> words<Ensembles>();
 
 }  // namespace topomask

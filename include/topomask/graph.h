@@ -15,6 +15,7 @@
 
 #include "topomask/csr.h"
 #include "topomask/edge_list.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -81,5 +82,18 @@ GraphSummary summarise(const Graph& graph);
 at::Tensor reverse_cuthill_mckee(const Graph& graph);  // the direction of edges is ignored
 at::Tensor morton_order(const at::Tensor& points);  // [N, D] float, D <= 3, finite; computed where they are
 at::Tensor inverse_order(const at::Tensor& order);  // old node -> position
+
+template <>
+std::span<const Word<Normalisation>> words<Normalisation>();
+template <>
+std::span<const Word<Duplicates>> words<Duplicates>();
+template <>
+std::span<const Word<SelfLoops>> words<SelfLoops>();
+template <>
+std::span<const Word<Isolated>> words<Isolated>();
+template <>
+std::span<const Word<Components>> words<Components>();
+template <>
+std::span<const Word<Direction>> words<Direction>();
 
 }  // namespace topomask

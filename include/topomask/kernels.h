@@ -17,6 +17,9 @@ namespace topomask {
 // Dense [N, N] results are for small graphs; every function that makes one refuses more nodes than this.
 inline constexpr std::int64_t kMaxDenseNodes = 4096;
 
+// Where no kernel is named.
+inline constexpr const char* kDefaultKernel = "reg-laplacian:d=2,sigma2=0.25";
+
 // f with f * f = alpha (discrete convolution), Remark 3.1: f_0 = sqrt(alpha_0),
 // f_k = (alpha_k - sum_{p=1}^{k-1} f_p f_{k-p}) / (2 f_0). Needs alpha_0 > 0.
 std::vector<double> deconvolve(const std::vector<double>& coefficients);

@@ -40,16 +40,24 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
-                     const AttentionOptions& options) {
-  check(mask != nullptr, "attention: mask must not be null (NoMask is attention without one)");
+void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              std::int64_t num_nodes, std::int64_t heads, const AttentionOptions& options) {
   check(q.defined(), "attention: q must be [B, H, N, d] or packed [N, H, d], got an undefined tensor");
   check_operand("q", q, q, options.check_finite);
   check_operand("k", k, q, options.check_finite);
   check_operand("v", v, q, options.check_finite);
   check(q.size(-1) == k.size(-1), "attention: q and k must have the same number of channels, got {} and {}",
         q.size(-1), k.size(-1));
+  check(q.size(-1) >= 1, "attention: q and k must have at least one channel, got {}", describe(q));
+  const std::int64_t nodes = q.size(q.dim() == 3 ? 0 : 2);
+  check(nodes == num_nodes, "attention: the mask is for {} nodes, q has {}", num_nodes, nodes);
+  check(heads == 1 || heads == q.size(1), "attention: the mask has {} heads, q has {}", heads, q.size(1));
+}
 
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
+                     const AttentionOptions& options) {
+  check(mask != nullptr, "attention: mask must not be null (NoMask is attention without one)");
+  check_attention_operands(q, k, v, mask->num_nodes(), mask->heads(), options);
   const bool packed = q.dim() == 3;
   const auto work_dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto prepare = [&](const at::Tensor& x) {
@@ -58,24 +66,13 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     return x.is_cuda() ? rows : rows.to(work_dtype).contiguous();
   };
   const at::Tensor queries = prepare(q), keys = prepare(k), values = prepare(v);
-  check(queries.size(2) == mask->num_nodes(), "attention: mask '{}' is for {} nodes, q has {}", mask->name(),
-        mask->num_nodes(), queries.size(2));
-  check(mask->num_heads() == 1 || mask->num_heads() == queries.size(1),
-        "attention: mask '{}' has {} heads, q has {}", mask->name(), mask->num_heads(), queries.size(1));
   if (const std::optional<c10::Device> own = mask->device()) {
     check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask->name(),
           q.device().str(), own->str());
   }
   if (v.numel() == 0) return v.clone();
 
-  AttentionShape shape;
-  shape.batch = queries.size(0);
-  shape.heads = queries.size(1);
-  shape.num_nodes = queries.size(2);
-  shape.d = queries.size(3);
-  shape.d_v = values.size(3);
-  shape.dtype = queries.scalar_type();
-  shape.device = q.device().type();
+  const AttentionShape shape = AttentionShape::of(queries, values);
   const AttentionPlan plan = plan_attention(*mask, shape, options);
 
   EngineInputs inputs;

@@ -156,11 +156,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   state->softmax = inputs.softmax;
   state->scale = inputs.scale;
   state->guard = inputs.guard;
-  AttentionShape shape;
-  shape.batch = inputs.q.size(0);
-  shape.heads = inputs.q.size(1);
-  shape.num_nodes = inputs.q.size(2);
-  shape.dtype = inputs.q.scalar_type();
+  const AttentionShape shape = AttentionShape::of(inputs.q, inputs.v);
   // Blocks of scores that fit the cache are faster than the largest that fit the memory; a GPU wants more at
   // once.
   const std::int64_t block_bytes = std::int64_t{inputs.q.is_cuda() ? 256 : 32} << 20;

@@ -21,8 +21,10 @@ struct EngineInputs {
   std::int64_t max_workspace = 0;  // in bytes, as workspace_limit gives it
 };
 
-// What AttentionOptions::max_workspace means beside inputs and output of so many bytes.
-std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);
+// What AttentionOptions::max_workspace means beside inputs and output of so many bytes, where the most that
+// an engine could use is `wanted_bytes`.
+std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
+                             double operand_bytes, double wanted_bytes);
 
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
@@ -30,13 +32,22 @@ at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);       
 // The same on a GPU, in builds with CUDA: `entries` for all heads, or one per head.
 at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries);
 
+// Throws unless q, k and v are what attention() takes, for a mask of so many nodes and heads.
+void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              std::int64_t num_nodes, std::int64_t heads, const AttentionOptions& options);
+// [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the guard.
+at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
+
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
 // Shared by all who ask for it: not to be written to.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device);
 
-// Masks of at most this rank are applied through their factors; beyond it, like any other operator.
+// Masks of at most this rank are multiplied by their factors; beyond it, like any other.
 constexpr std::int64_t kMaxFactorRank = 8;
+inline bool uses_factors(const MaskProfile& mask) {
+  return mask.rank > 0 && mask.rank <= kMaxFactorRank;
+}
 // Query rows that the dense engine scores at a time.
 std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_workspace);
 // Feature columns that the feature engine sends through the mask at a time.

@@ -72,6 +72,17 @@ void reset_peak_memory(c10::Device device) {
   if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
 }
 
+std::int64_t free_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t unclaimed = 0, total = 0;
+  if (cudaMemGetInfo(&unclaimed, &total) != cudaSuccess) return 0;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return static_cast<std::int64_t>(unclaimed) + stats.reserved_bytes[kAll].current -
+         stats.allocated_bytes[kAll].current;
+}
+
 std::string device_name(c10::Device device) {
   if (!device.is_cuda()) return "";
   cudaDeviceProp properties{};
@@ -86,6 +97,9 @@ std::int64_t peak_memory(c10::Device) {
   return 0;
 }
 void reset_peak_memory(c10::Device) {}
+std::int64_t free_memory(c10::Device) {
+  return 0;
+}
 std::string device_name(c10::Device) {
   return "";
 }

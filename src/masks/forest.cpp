@@ -98,16 +98,20 @@ ForestMask::ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length le
   on_device_ = made.on_device;
 }
 
-at::Tensor ForestMask::apply(const at::Tensor& x) const {
+at::Tensor ForestMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
   const at::Tensor a = a_.to(x.scalar_type()).expand({x.size(0)});
   const at::Tensor scale = b_.to(x.scalar_type()).exp().view({-1, 1, 1});
   return multiply_by_forest({forest_, on_device_}, x, a) * scale;
 }
 
-MaskCost ForestMask::cost() const {
+MaskProfile ForestMask::profile() const {
   const double n = static_cast<double>(num_nodes_);
-  return {5 * n, 4 * 8 * n};
+  return basic_profile(*this, 5 * n, 4 * 8 * n);
+}
+
+MaskPtr ForestMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"a", "b"}, &ForestMask::a_, &ForestMask::b_);
 }
 
 }  // namespace topomask

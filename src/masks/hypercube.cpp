@@ -121,16 +121,20 @@ std::shared_ptr<const HypercubeHeatMask> HypercubeHeatMask::for_graph(const Grap
   return std::make_shared<const HypercubeHeatMask>(dimension, std::move(beta), laplacian);
 }
 
-at::Tensor HypercubeHeatMask::apply(const at::Tensor& x) const {
+at::Tensor HypercubeHeatMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
   at::Tensor t = beta_.to(x.scalar_type());
   if (laplacian_ == Laplacian::normalised) t = t / std::max(1, dimension_);
   return HeatProduct::apply(x, t.expand({x.size(0)}), std::int64_t{dimension_});
 }
 
-MaskCost HypercubeHeatMask::cost() const {
+MaskProfile HypercubeHeatMask::profile() const {
   const double n = static_cast<double>(num_nodes());
-  return {2.0 * n * dimension_, 4 * 2 * n * std::max(1, dimension_ / 4)};
+  return basic_profile(*this, 2.0 * n * dimension_, 4 * 2 * n * std::max(1, dimension_ / 4));
+}
+
+MaskPtr HypercubeHeatMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"beta"}, &HypercubeHeatMask::beta_);
 }
 
 }  // namespace topomask

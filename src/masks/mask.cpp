@@ -106,35 +106,37 @@ std::optional<c10::Device> Mask::device() const {
 }
 
 std::vector<SparseEntries> Mask::entries() const {
-  fail("mask '{}' has no sparse entries: use apply, or dense where it is small", name());
+  fail("mask '{}' has no sparse entries: use multiply, or dense where it is small", name());
 }
 
 std::vector<SparseFactors> Mask::sparse_factors() const {
-  fail("mask '{}' has no sparse factors: use apply", name());
+  fail("mask '{}' has no sparse factors: use multiply", name());
 }
 
-LowRankFactors Mask::low_rank() const {
-  fail("mask '{}' has no low-rank factors: use apply, or dense where it is small", name());
+Factors Mask::factors() const {
+  fail("mask '{}' has no low-rank factors: use multiply, or dense where it is small", name());
 }
 
 at::Tensor Mask::dense(at::ScalarType dtype) const {
   check(dtype == at::kFloat || dtype == at::kDouble, "mask '{}': dense expects float32 or float64, got {}",
         name(), c10::toString(dtype));
   const std::int64_t n = num_nodes();
-  const auto one_per_head = [&](const at::Tensor& matrix) { return matrix.expand({num_heads(), n, n}); };
-  if (has_entries()) {
+  const auto one_per_head = [&](const at::Tensor& matrix) { return matrix.expand({heads(), n, n}); };
+  const MaskProfile known_about = profile();
+  if (known_about.sparse()) {
     const std::vector<SparseEntries> known = entries();
     if (known.size() == 1)
       return one_per_head(write_out(*known.front().pattern, known.front().values.to(dtype)));
-    std::vector<at::Tensor> heads;
-    for (const SparseEntries& head : known) heads.push_back(write_out(*head.pattern, head.values.to(dtype)));
-    return at::cat(heads);
+    std::vector<at::Tensor> matrices;
+    for (const SparseEntries& head : known)
+      matrices.push_back(write_out(*head.pattern, head.values.to(dtype)));
+    return at::cat(matrices);
   }
-  if (has_low_rank()) {
-    const LowRankFactors factors = low_rank();
-    return one_per_head(at::matmul(factors.left.to(dtype), factors.right.to(dtype).transpose(-2, -1)));
+  if (known_about.rank > 0) {
+    const Factors known = factors();
+    return one_per_head(at::matmul(known.left.to(dtype), known.right.to(dtype).transpose(-2, -1)));
   }
-  return apply(one_per_head(at::eye(n, at::TensorOptions(dtype).device(device().value_or(at::kCPU)))));
+  return multiply(one_per_head(at::eye(n, at::TensorOptions(dtype).device(device().value_or(at::kCPU)))));
 }
 
 }  // namespace topomask

@@ -55,11 +55,11 @@ ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_sca
   check(mask_ != nullptr, "ScaledMask: mask must be given, got a null pointer");
   check_scale("row_scale", row_scale_, mask_->num_nodes());
   check_scale("column_scale", column_scale_, mask_->num_nodes());
-  num_heads_ = std::max({mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)});
-  for (const std::int64_t heads : {mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)})
-    check(heads == 1 || heads == num_heads_,
+  heads_ = std::max({mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)});
+  for (const std::int64_t heads : {mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)})
+    check(heads == 1 || heads == heads_,
           "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}",
-          num_heads_, mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_));
+          heads_, mask_->heads(), heads_of(row_scale_), heads_of(column_scale_));
   if (row_scale_.defined() && column_scale_.defined())
     check_same_device("ScaledMask", "column_scale", column_scale_, "row_scale", row_scale_);
   if (const std::optional<c10::Device> own = mask_->device()) {
@@ -84,21 +84,33 @@ std::string ScaledMask::name() const {
 std::vector<at::Tensor> ScaledMask::parameters() const {
   std::vector<at::Tensor> result = mask_->parameters();
   for (const at::Tensor& scale : {row_scale_, column_scale_}) {
-    const bool known = std::any_of(result.begin(), result.end(),
-                                   [&](const at::Tensor& other) { return other.is_same(scale); });
-    if (scale.defined() && !known) result.push_back(scale);
+    if (scale.defined()) result.push_back(scale);
   }
   return result;
 }
 
-at::Tensor ScaledMask::apply(const at::Tensor& x) const {
-  check_input(*this, x);
-  return scale_rows(mask_->apply(scale_rows(x, column_scale_)), row_scale_);
+MaskPtr ScaledMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  const std::size_t inner = mask_->parameters().size();
+  check(parameters.size() == this->parameters().size(), "ScaledMask: expected {} parameters, got {}",
+        this->parameters().size(), parameters.size());
+  auto copy = std::make_shared<ScaledMask>(*this);
+  const auto first = parameters.begin();
+  copy->mask_ = mask_->with_parameters({first, first + static_cast<std::ptrdiff_t>(inner)});
+  std::size_t next = inner;
+  for (at::Tensor* scale : {&copy->row_scale_, &copy->column_scale_}) {
+    if (!scale->defined()) continue;
+    check(parameters[next].sizes() == scale->sizes(), "ScaledMask: scales must be {}, got {}",
+          describe(*scale), describe(parameters[next]));
+    *scale = parameters[next++];
+  }
+  return copy;
 }
 
-at::Tensor ScaledMask::apply_transposed(const at::Tensor& x) const {
+at::Tensor ScaledMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return scale_rows(mask_->apply_transposed(scale_rows(x, row_scale_)), column_scale_);
+  const at::Tensor &before = transposed ? row_scale_ : column_scale_,
+                   &after = transposed ? column_scale_ : row_scale_;
+  return scale_rows(mask_->multiply(scale_rows(x, before), transposed), after);
 }
 
 std::vector<SparseEntries> ScaledMask::entries() const {
@@ -113,8 +125,8 @@ std::vector<SparseEntries> ScaledMask::entries() const {
   return result;
 }
 
-LowRankFactors ScaledMask::low_rank() const {
-  const LowRankFactors factors = mask_->low_rank();
+Factors ScaledMask::factors() const {
+  const Factors factors = mask_->factors();
   const auto scaled = [](const at::Tensor& factor, const at::Tensor& scale) {
     return scale.defined() ? factor.to(scale.device()) * as_rows(scale).unsqueeze(-1) : factor;
   };
@@ -124,15 +136,18 @@ LowRankFactors ScaledMask::low_rank() const {
 at::Tensor ScaledMask::dense(at::ScalarType dtype) const {
   at::Tensor matrix = scale_rows(on_device(mask_->dense(dtype), device()), row_scale_);
   if (column_scale_.defined()) matrix = matrix * as_rows(column_scale_).to(dtype).unsqueeze(1);
-  return matrix.expand({num_heads_, num_nodes(), num_nodes()});
+  return matrix.expand({heads_, num_nodes(), num_nodes()});
 }
 
-MaskCost ScaledMask::cost() const {
-  MaskCost cost = mask_->cost();
+MaskProfile ScaledMask::profile() const {
+  MaskProfile profile = mask_->profile();
   const double n = static_cast<double>(num_nodes());
-  cost.multiply_adds_per_column += 2 * n;
-  cost.bytes_per_column += 4 * 4 * n;
-  return cost;
+  profile.name = name();
+  profile.heads = heads_;
+  profile.sparse_factors = false;
+  profile.multiply_adds_per_column += 2 * n;
+  profile.bytes_per_column += 4 * 4 * n;
+  return profile;
 }
 
 }  // namespace topomask

@@ -106,19 +106,18 @@ at::Tensor ShortestPathMask::dense(at::ScalarType dtype) const {
   return LookUp::apply(table_.to(dtype), distance_);
 }
 
-at::Tensor ShortestPathMask::apply(const at::Tensor& x) const {
+at::Tensor ShortestPathMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()), x);
+  const at::Tensor matrix = dense(x.scalar_type());
+  return at::matmul(transposed ? matrix.transpose(-2, -1) : matrix, x);
 }
 
-at::Tensor ShortestPathMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()).transpose(-2, -1), x);
+MaskProfile ShortestPathMask::profile() const {
+  return dense_profile(*this);
 }
 
-MaskCost ShortestPathMask::cost() const {
-  const double n = static_cast<double>(num_nodes());
-  return {n * n, 4 * n * n};
+MaskPtr ShortestPathMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"table"}, &ShortestPathMask::table_);
 }
 
 }  // namespace topomask

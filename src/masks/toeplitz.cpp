@@ -183,22 +183,21 @@ at::Tensor ToeplitzMask::template_grid(at::ScalarType dtype) const {
   return transform_ == OffsetTransform::absolute ? grid.abs() : grid;
 }
 
-at::Tensor ToeplitzMask::apply(const at::Tensor& x) const {
+at::Tensor ToeplitzMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, false);
+  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, transposed);
 }
 
-at::Tensor ToeplitzMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, true);
+MaskPtr ToeplitzMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"offsets"}, &ToeplitzMask::offsets_);
 }
 
-MaskCost ToeplitzMask::cost() const {
+MaskProfile ToeplitzMask::profile() const {
   double points = 1;
   for (const std::int64_t size : extent_) points *= static_cast<double>(fast_length(2 * size - 1));
   // Two real transforms of 2.5 L log2 L operations, half of them multiply-adds, and the product of the
   // spectra.
-  return {2.5 * points * std::log2(std::max(2.0, points)) + 2 * points, 4 * 4 * points};
+  return basic_profile(*this, 2.5 * points * std::log2(std::max(2.0, points)) + 2 * points, 4 * 4 * points);
 }
 
 }  // namespace topomask

@@ -1,4 +1,3 @@
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
@@ -6,7 +5,6 @@
 
 #include "graph/cpu/limits.h"
 #include "core/tensors.h"
-#include "masks/cpu/distances.h"
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
@@ -15,14 +13,6 @@ namespace topomask::ops {
 namespace {
 
 using DirectedGraphTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
-const Choices<Duplicates> kDuplicates = {
-    {"keep", Duplicates::keep}, {"drop", Duplicates::drop}, {"sum", Duplicates::sum}};
-const Choices<SelfLoops> kSelfLoops = {{"keep", SelfLoops::keep}, {"drop", SelfLoops::drop}};
-const Choices<Normalisation> kNormalisations = {{"none", Normalisation::none},
-                                                {"symmetric", Normalisation::symmetric},
-                                                {"random-walk", Normalisation::random_walk},
-                                                {"max-degree", Normalisation::max_degree}};
 
 DirectedGraphTensors with_direction(const Graph& graph, bool directed) {
   return {graph.row_ptr, graph.col, graph.weight, at::scalar_tensor(directed, at::kBool)};
@@ -65,8 +55,8 @@ DirectedGraphTensors graph_from_edges(const at::Tensor& edge_index,
     edges.weight.assign(value, value + weight.numel());
   }
   GraphPolicy policy;
-  policy.duplicates = choose("duplicates", duplicates, kDuplicates);
-  policy.self_loops = choose("self_loops", self_loops, kSelfLoops);
+  policy.duplicates = parse_word<Duplicates>("duplicates", duplicates);
+  policy.self_loops = parse_word<SelfLoops>("self_loops", self_loops);
   const Graph graph = Graph::from_edges(edges, policy);
   // Frameworks list an undirected edge in both directions: what equals its transpose is undirected.
   return with_direction(graph, graph.directed && !graph.is_symmetric());
@@ -98,7 +88,7 @@ GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {
 
 at::Tensor normalised_weight(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                              bool directed, std::string_view how) {
-  const Normalisation normalisation = choose("normalise", how, kNormalisations);
+  const Normalisation normalisation = parse_word<Normalisation>("normalise", how);
   const Graph graph = graph_from(row_ptr, col, weight, directed);
   return normalisation == Normalisation::none ? weight.clone() : normalise(graph, normalisation).weight;
 }
@@ -111,17 +101,6 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
-std::tuple<at::Tensor, at::Tensor> neighbour_pattern(const at::Tensor& row_ptr, const at::Tensor& col,
-                                                     std::int64_t hops, bool include_self) {
-  check(hops >= 0 && hops <= col.size(0) + row_ptr.size(0), "NeighbourMask: hops must be at least 0, got {}",
-        hops);
-  const Graph graph = graph_from(row_ptr, col, at::ones({col.size(0)}, at::kFloat), true);
-  CsrArrays rows = neighbourhoods(graph.view(), static_cast<int>(hops), include_self);
-  rows.weight.assign(rows.col.size(), 1.0f);
-  const Graph near = Graph::from_csr(std::move(rows), true);
-  return {near.row_ptr, near.col};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
@@ -132,7 +111,6 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("normalise", normalised_weight);
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);
-  m.impl("neighbour_pattern", neighbour_pattern);
   m.impl("load_graph", load_graph_tensors);
   m.impl("grid_graph", grid);
 }

@@ -127,6 +127,10 @@ class CallFunction : public torch::autograd::Function<CallFunction> {
 }  // namespace
 
 at::Tensor differentiable(const Tensors& inputs, const LibraryCall& call) {
+  for (const at::Tensor& x : inputs) {
+    check(!x._fw_grad(/*level=*/0).defined(),
+          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use reverse mode (grad, jacrev)");
+  }
   const bool learning =
       c10::GradMode::is_enabled() &&
       std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& x) { return x.requires_grad(); });
