@@ -24,8 +24,7 @@ using torch::autograd::variable_list;
 namespace {
 
 struct State : torch::CustomClassHolder {
-  bool softmax = false;
-  double scale = 1, guard = 0;
+  ScoreRule rule;  // features or softmax
   std::int64_t block_rows = 0;
 };
 
@@ -34,8 +33,8 @@ at::Tensor score_block(const State& state, const at::Tensor& q, const at::Tensor
                        at::Tensor* row_max) {
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1));
   count_multiply_adds(scores.numel() * q.size(3));
-  if (!state.softmax) return scores;
-  scores.mul_(state.scale);
+  if (!state.rule.is_softmax()) return scores;
+  scores.mul_(state.rule.scale);
   // The maximum runs over what the mask lets through, so that a masked-out giant cannot underflow the rest.
   if (!row_max->defined()) {
     const at::Tensor kept = scores.masked_fill(mask == 0, -std::numeric_limits<double>::infinity());
@@ -55,16 +54,16 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
     const std::int64_t n = q.size(2);
     at::Tensor out = at::empty(v.sizes(), v.options());
     at::Tensor inverse = at::empty({q.size(0), q.size(1), n, 1}, v.options());
-    at::Tensor row_max = at::zeros({q.size(0), q.size(1), state->softmax ? n : 0, 1}, v.options());
+    at::Tensor row_max = at::zeros({q.size(0), q.size(1), state->rule.is_softmax() ? n : 0, 1}, v.options());
     for (std::int64_t row = 0; row < n; row += state->block_rows) {
       const std::int64_t end = std::min(n, row + state->block_rows);
       const at::Tensor mask_block = mask.slice(1, row, end);
       at::Tensor block_max;
       at::Tensor weights = score_block(*state, q.slice(2, row, end), k, mask_block, &block_max);
-      if (state->softmax) row_max.slice(2, row, end).copy_(block_max);
+      if (state->rule.is_softmax()) row_max.slice(2, row, end).copy_(block_max);
       weights.mul_(mask_block);
       const at::Tensor normaliser = weights.sum(-1, true);
-      const at::Tensor guarded = normaliser.abs() <= state->guard;
+      const at::Tensor guarded = normaliser.abs() <= state->rule.guard;
       const at::Tensor block_inverse = normaliser.reciprocal().masked_fill_(guarded, 0);
       inverse.slice(2, row, end).copy_(block_inverse);
       out.slice(2, row, end).copy_(at::matmul(weights, v).mul_(block_inverse));
@@ -90,7 +89,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
       const at::Tensor mask_block = mask.slice(1, row, end);
       const at::Tensor q_block = q.slice(2, row, end);
       at::Tensor block_max;
-      if (state->softmax) block_max = saved[6].slice(2, row, end);
+      if (state->rule.is_softmax()) block_max = saved[6].slice(2, row, end);
       const at::Tensor scores = score_block(*state, q_block, k, mask_block, &block_max);
       const at::Tensor grad_sum =
           grads[0].slice(2, row, end) * saved[5].slice(2, row, end);  // dL/d(numerator)
@@ -104,7 +103,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
         grad_mask.slice(1, row, end).add_(by_head);
       }
       at::Tensor grad_dots = grad_weights * mask_block;
-      if (state->softmax) grad_dots.mul_(scores).mul_(state->scale);
+      if (state->rule.is_softmax()) grad_dots.mul_(scores).mul_(state->rule.scale);
       grad_q.slice(2, row, end).copy_(at::matmul(grad_dots, k));
       grad_k.add_(at::matmul(grad_dots.transpose(-2, -1), q_block));
       count_multiply_adds(scores.numel() * 2 * (q.size(3) + v.size(3)));
@@ -135,9 +134,10 @@ EngineInputs widened(const EngineInputs& inputs) {
     wide.k = inputs.k.to(at::kFloat);
     wide.v = inputs.v.to(at::kFloat);
   }
-  if (inputs.fused_relu) {
-    wide.q = at::clamp_min(wide.q, 0).add_(inputs.epsilon);
-    wide.k = at::clamp_min(wide.k, 0).add_(inputs.epsilon);
+  if (inputs.rule.is_relu()) {
+    wide.q = at::clamp_min(wide.q, 0).add_(inputs.rule.epsilon);
+    wide.k = at::clamp_min(wide.k, 0).add_(inputs.rule.epsilon);
+    wide.rule.kind = ScoreKind::features;
   }
   wide.v = wide.v.contiguous();  // or the product with every block would copy it
   return wide;
@@ -153,9 +153,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
 #endif
   const EngineInputs inputs = widened(given);
   auto state = c10::make_intrusive<State>();
-  state->softmax = inputs.softmax;
-  state->scale = inputs.scale;
-  state->guard = inputs.guard;
+  state->rule = inputs.rule;
   AttentionShape shape;
   shape.batch = inputs.q.size(0);
   shape.heads = inputs.q.size(1);

@@ -16,8 +16,7 @@ using torch::autograd::variable_list;
 namespace {
 
 struct State : torch::CustomClassHolder {
-  bool softmax = false, relu = false;
-  double scale = 1, epsilon = 0, guard = 0;
+  ScoreRule rule;
 };
 
 // Whether a kernel can read rows as they lie: whole rows of 16-byte chunks.
@@ -65,11 +64,7 @@ DenseAttention describe(const State& state, const at::Tensor& q, const at::Tenso
   a.k_strides = row_strides(k);
   a.v_strides = row_strides(v);
   a.mask_heads = static_cast<int>(mask.size(0));
-  a.relu = state.relu;
-  a.epsilon = static_cast<float>(state.epsilon);
-  a.softmax = state.softmax;
-  a.scale = static_cast<float>(state.scale);
-  a.guard = static_cast<float>(state.guard);
+  a.rule = state.rule.as<float>();
   return a;
 }
 
@@ -97,13 +92,13 @@ class FusedDenseAttention : public torch::autograd::Function<FusedDenseAttention
     const at::Tensor out = empty_rows_like(v);
     const auto floats = q.options().dtype(at::kFloat);
     const at::Tensor inverse = at::empty({a.batch, a.heads, a.num_nodes}, floats);
-    const at::Tensor row_max = a.softmax ? at::empty_like(inverse) : at::empty({0}, floats);
+    const at::Tensor row_max = a.rule.is_softmax() ? at::empty_like(inverse) : at::empty({0}, floats);
     DenseForward f;
     f.mask = packed.const_data_ptr();
     f.out = out.mutable_data_ptr();
     f.out_strides = row_strides(out);
     f.inverse_normaliser = inverse.mutable_data_ptr<float>();
-    f.row_max = a.softmax ? row_max.mutable_data_ptr<float>() : nullptr;
+    f.row_max = a.rule.is_softmax() ? row_max.mutable_data_ptr<float>() : nullptr;
     check_cuda(dense_attention_forward(a, f, launch.stream), "dense attention");
     count_multiply_adds(num_scores(q) * (a.d + a.d_v));
     context->save_for_backward({q, k, v, mask, out, inverse, row_max});
@@ -132,7 +127,7 @@ class FusedDenseAttention : public torch::autograd::Function<FusedDenseAttention
     b.grad_out_strides = row_strides(grad_out);
     b.out_strides = row_strides(out);
     b.inverse_normaliser = inverse.const_data_ptr<float>();
-    b.row_max = a.softmax ? row_max.const_data_ptr<float>() : nullptr;
+    b.row_max = a.rule.is_softmax() ? row_max.const_data_ptr<float>() : nullptr;
     b.grad_q = grad_q.mutable_data_ptr();
     b.grad_k = grad_k.mutable_data_ptr();
     b.grad_v = grad_v.mutable_data_ptr();
@@ -149,7 +144,7 @@ class FusedDenseAttention : public torch::autograd::Function<FusedDenseAttention
       grad_mask = at::empty(mask.sizes(), mask.options());
       const at::Tensor parts = workspace(dense_mask_gradient_workspace(a), q);
       DenseMaskGradient m;
-      if (a.softmax) {
+      if (a.rule.is_softmax()) {
         packed = pack(mask, a, false, launch.stream);
         m.mask = packed.const_data_ptr();
       }
@@ -178,11 +173,7 @@ bool runs_on_tensor_cores(const EngineInputs& inputs) {
 
 at::Tensor run_dense_engine_cuda(const EngineInputs& inputs, const at::Tensor& mask) {
   auto state = c10::make_intrusive<State>();
-  state->softmax = inputs.softmax;
-  state->relu = inputs.fused_relu;
-  state->scale = inputs.scale;
-  state->epsilon = inputs.epsilon;
-  state->guard = inputs.guard;
+  state->rule = inputs.rule;
   return FusedDenseAttention::apply(inputs.q, inputs.k, inputs.v, mask, state);
 }
 

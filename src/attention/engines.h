@@ -1,25 +1,25 @@
-// The three engines behind attention(). Each takes queries and keys as features, or with fused_relu as what
-// it makes them of ([B, H, N, m], contiguous, float32 or float64), values [B, H, N, d_v], and returns
-// [B, H, N, d_v]; each is differentiable in all of them and in the mask's parameters, and needs memory linear
-// in its inputs, the mask's entries or the block at hand. On a GPU q, k and v come as they were given to
-// attention(): float32, float64, bfloat16 or float16, with any steps from row to row but adjacent columns.
+// The three engines behind attention(). Each takes q and k [B, H, N, m], v [B, H, N, d_v] and a mask, and
+// returns [B, H, N, d_v]. Each is differentiable in q, k, v and the mask's parameters, and needs memory
+// linear in its inputs, the mask's entries or the block at hand. On the CPU the operands are contiguous and
+// float32 or float64; on a GPU also bfloat16 or float16, with any strides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include "attention/score_rule.h"
 #include "topomask/attention.h"
 
 namespace topomask {
 
 struct EngineInputs {
   at::Tensor q, k, v;
-  bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
-  double scale = 1;
-  double guard = 0;
-  bool fused_relu = false;  // mask and dense engine: the features are max(x, 0) + epsilon
-  double epsilon = 0;
+  ScoreRule rule;                  // the feature engine takes features alone
   std::int64_t max_workspace = 0;  // in bytes, as workspace_limit gives it
 };
+
+// The rule of a call for queries and keys of d channels. Where its kind is `features`, the caller applies
+// options.feature_map first.
+ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d);
 
 // What AttentionOptions::max_workspace means beside inputs and output of so many bytes.
 std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);

@@ -17,8 +17,7 @@ namespace {
 
 struct State : torch::CustomClassHolder {
   std::shared_ptr<const SparsePattern> pattern;
-  bool softmax = false, relu = false;
-  double scale = 1, guard = 0, epsilon = 0;
+  ScoreRule rule;
 };
 
 // q, k, v and a result of this size each leave nothing in the caches of most processors.
@@ -38,11 +37,7 @@ RowAttention<T> head_of(const State& state, const at::Tensor& q, const at::Tenso
   head.q = q.const_data_ptr<T>() + index * n * m;
   head.k = k.const_data_ptr<T>() + index * n * m;
   head.v = v.const_data_ptr<T>() + index * n * d_v;
-  head.relu = state.relu;
-  head.epsilon = static_cast<T>(state.epsilon);
-  head.softmax = state.softmax;
-  head.scale = static_cast<T>(state.scale);
-  head.guard = static_cast<T>(state.guard);
+  head.rule = state.rule.as<T>();
   head.past_caches = static_cast<std::int64_t>(v.nbytes()) >= kPastCachesBytes;
   return head;
 }
@@ -55,7 +50,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
     const std::int64_t pairs = q.size(0) * q.size(1), n = q.size(2), d_v = v.size(3);
     at::Tensor out = at::empty(v.sizes(), v.options());
     at::Tensor inverse = at::empty({pairs, n}, v.options());
-    at::Tensor row_max = at::empty({state->softmax ? pairs : 0, n}, v.options());
+    at::Tensor row_max = at::empty({state->rule.is_softmax() ? pairs : 0, n}, v.options());
     // One number a nonzero, as many as the mask itself has: cheaper to keep than two rows are to fetch again.
     const bool learning =
         q.requires_grad() || k.requires_grad() || v.requires_grad() || values.requires_grad();
@@ -65,7 +60,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
       for (std::int64_t i = 0; i < pairs; ++i) {
         row_attention_forward(head_of<scalar_t>(*state, q, k, v, values, i),
                               out.data_ptr<scalar_t>() + i * n * d_v, inverse.data_ptr<scalar_t>() + i * n,
-                              state->softmax ? row_max.data_ptr<scalar_t>() + i * n : nullptr,
+                              state->rule.is_softmax() ? row_max.data_ptr<scalar_t>() + i * n : nullptr,
                               learning ? dots.data_ptr<scalar_t>() + i * nnz : nullptr);
       }
     });
@@ -94,7 +89,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
         pass.grad_out = grad_out.const_data_ptr<scalar_t>() + i * n * d_v;
         pass.out = out.const_data_ptr<scalar_t>() + i * n * d_v;
         pass.inverse_normaliser = saved[5].const_data_ptr<scalar_t>() + i * n;
-        if (state->softmax) pass.row_max = saved[6].const_data_ptr<scalar_t>() + i * n;
+        if (state->rule.is_softmax()) pass.row_max = saved[6].const_data_ptr<scalar_t>() + i * n;
         pass.dot = saved[7].const_data_ptr<scalar_t>() + i * nnz;
         pass.grad_q = grad_q.data_ptr<scalar_t>() + i * n * m;
         pass.grad_k = grad_k.data_ptr<scalar_t>() + i * n * m;
@@ -113,11 +108,7 @@ at::Tensor attend(const EngineInputs& inputs, const SparseEntries& entries, cons
                   const at::Tensor& k, const at::Tensor& v) {
   auto state = c10::make_intrusive<State>();
   state->pattern = entries.pattern;
-  state->softmax = inputs.softmax;
-  state->relu = inputs.fused_relu;
-  state->epsilon = inputs.epsilon;
-  state->scale = inputs.scale;
-  state->guard = inputs.guard;
+  state->rule = inputs.rule;
   return MaskAttention::apply(q, k, v, entries.values.to(q.scalar_type()).contiguous(), state);
 }
 

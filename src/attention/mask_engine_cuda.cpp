@@ -97,7 +97,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
     const std::int64_t pairs = q.size(0) * q.size(1), n = q.size(2);
     at::Tensor out = at::empty_like(v);
     at::Tensor inverse = at::empty({pairs, n}, options);
-    at::Tensor row_max = at::empty({state->shape.softmax ? pairs : 0, n}, options);
+    at::Tensor row_max = at::empty({state->shape.rule.is_softmax() ? pairs : 0, n}, options);
     bool learning = q.requires_grad() || k.requires_grad() || v.requires_grad();
     for (const at::Tensor& own : values) learning = learning || own.requires_grad();
     variable_list dots;
@@ -123,7 +123,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       pass.workspace = workspace.data_ptr();
       check_cuda(row_attention_forward(pass, launch.stream), "mask engine");
       count_multiply_adds(share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
-      count_other_flops(share.pairs() * (pattern.nnz() * (share.shape.softmax ? 6 : 3) + n));
+      count_other_flops(share.pairs() * (pattern.nnz() * (share.shape.rule.is_softmax() ? 6 : 3) + n));
     }
     variable_list saved = {q, k, v, out, inverse, row_max};
     saved.insert(saved.end(), values.begin(), values.end());
@@ -184,7 +184,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
         grad_values[which] = summed(grad_value, share_values, pass.dtype, launch.stream);
       }
       count_multiply_adds(2 * share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
-      count_other_flops(share.pairs() * pattern.nnz() * (share.shape.softmax ? 10 : 6));
+      count_other_flops(share.pairs() * pattern.nnz() * (share.shape.rule.is_softmax() ? 10 : 6));
     }
     variable_list result = {grad_q, grad_k, grad_v};
     result.insert(result.end(), grad_values.begin(), grad_values.end());
@@ -207,11 +207,7 @@ at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<
   shape.heads = inputs.q.size(1);
   shape.features = inputs.q.size(3);
   shape.value_columns = inputs.v.size(3);
-  shape.relu = inputs.fused_relu;
-  shape.softmax = inputs.softmax;
-  shape.epsilon = inputs.epsilon;
-  shape.scale = inputs.scale;
-  shape.guard = inputs.guard;
+  shape.rule = inputs.rule;
   return MaskAttentionOnGpu::apply(adjacent_columns(inputs.q), adjacent_columns(inputs.k),
                                    adjacent_columns(inputs.v), at::TensorList(values), state);
 }

@@ -14,17 +14,12 @@
 namespace topomask::ops {
 namespace {
 
-enum class Scores {
-  features,  // <q, k> of features
-  relu,      // of max(x, 0) + epsilon, made on the way
-  softmax,   // exp(<q, k> / sqrt(d))
-};
-const Choices<Scores> kScores = {
-    {"features", Scores::features}, {"relu", Scores::relu}, {"softmax", Scores::softmax}};
+const Choices<ScoreKind> kScores = {
+    {"features", ScoreKind::features}, {"relu", ScoreKind::relu}, {"softmax", ScoreKind::softmax}};
 
 // What the engines take apart from the mask.
 struct ScoreOptions {
-  Scores scores = Scores::features;
+  ScoreKind scores = ScoreKind::features;
   double epsilon = 0;
   double guard = 0;
   std::int64_t max_workspace = 0;
@@ -35,11 +30,8 @@ struct ScoreOptions {
     result.q = q.is_cuda() ? q : q.contiguous();
     result.k = k.is_cuda() ? k : k.contiguous();
     result.v = v.is_cuda() ? v : v.contiguous();
-    result.softmax = scores == Scores::softmax;
-    result.scale = result.softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1;
-    result.guard = guard;
-    result.fused_relu = scores == Scores::relu;
-    result.epsilon = epsilon;
+    const bool softmax = scores == ScoreKind::softmax;
+    result.rule = {scores, softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1, epsilon, guard};
     result.max_workspace =
         workspace_limit(max_workspace, static_cast<double>(q.nbytes() + k.nbytes() + 2 * v.nbytes()));
     return result;
