@@ -40,6 +40,20 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
 
 }  // namespace
 
+ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d) {
+  ScoreRule rule;
+  rule.guard = options.normaliser_guard;
+  if (options.kind == AttentionKind::softmax) {
+    rule.kind = ScoreKind::softmax;
+    rule.scale = 1 / std::sqrt(static_cast<double>(d));
+  } else if (options.feature_map.kind == FeatureMapKind::relu && engine != Engine::feature) {
+    // The mask and the dense engine form ReLU features themselves, in their kernels where those can.
+    rule.kind = ScoreKind::relu;
+    rule.epsilon = options.feature_map.epsilon;
+  }
+  return rule;
+}
+
 void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               std::int64_t num_nodes, std::int64_t heads, const AttentionOptions& options) {
   check(q.defined(), "attention: q must be [B, H, N, d] or packed [N, H, d], got an undefined tensor");
@@ -76,13 +90,9 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const AttentionPlan plan = plan_attention(*mask, shape, options);
 
   EngineInputs inputs;
-  inputs.softmax = options.kind == AttentionKind::softmax;
-  // The mask and the dense engine make ReLU features themselves, in their kernels where those can.
-  const bool fuses = plan.engine != Engine::feature;
-  inputs.fused_relu = !inputs.softmax && fuses && options.feature_map.kind == FeatureMapKind::relu;
-  inputs.epsilon = options.feature_map.epsilon;
+  inputs.rule = score_rule_of(options, plan.engine, shape.d);
   const bool as_they_are =
-      inputs.softmax || inputs.fused_relu || options.feature_map.kind == FeatureMapKind::identity;
+      inputs.rule.kind != ScoreKind::features || options.feature_map.kind == FeatureMapKind::identity;
   // Features of 16-bit numbers are computed in float32 and rounded once.
   const auto features = [&](const at::Tensor& x, bool is_query) {
     return as_they_are ? x : options.feature_map(x.to(work_dtype), is_query).to(x.scalar_type()).contiguous();
@@ -90,8 +100,6 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   inputs.q = features(queries, true);
   inputs.k = features(keys, false);
   inputs.v = values;
-  inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
-  inputs.guard = options.normaliser_guard;
   inputs.max_workspace = plan.max_workspace;
   at::Tensor out;
   switch (plan.engine) {

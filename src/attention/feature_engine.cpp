@@ -157,7 +157,7 @@ at::Tensor attend_factors(const EngineInputs& inputs, const Factors& factors) {
   };
   const at::Tensor q = join(inputs.q, left), k = join(inputs.k, right), v1 = with_ones(inputs.v);
   count_multiply_adds(2 * q.numel() * v1.size(-1));
-  return divide_by_normaliser(at::matmul(q, at::matmul(k.transpose(-2, -1), v1)), inputs.guard);
+  return divide_by_normaliser(at::matmul(q, at::matmul(k.transpose(-2, -1), v1)), inputs.rule.guard);
 }
 
 }  // namespace
@@ -209,7 +209,7 @@ at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
   }
   const at::Tensor sums = FeatureFunction::apply(
       by_node(inputs.q), by_node(inputs.k), by_node(with_ones(inputs.v)), at::TensorList(parameters), state);
-  return divide_by_normaliser(sums, inputs.guard).permute({2, 0, 1, 3});
+  return divide_by_normaliser(sums, inputs.rule.guard).permute({2, 0, 1, 3});
 }
 
 }  // namespace topomask

@@ -98,7 +98,7 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
     {
       Scores score = {};
       product(score, shared_address(keys.k), shared_address(queries.q), step, lane);
-      const float exponent_scale = a.scale * kLog2e;
+      const float exponent_scale = a.rule.scale * kLog2e;
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         const float2 inverse = of_columns(statistics.inverse, s);
@@ -204,13 +204,13 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       multiply(1);
     }
 
-    const float factor = (kSoftmax ? a.scale : 1.f) / weight_scale<T>(a.num_nodes);
+    const float factor = (kSoftmax ? a.rule.scale : 1.f) / weight_scale<T>(a.num_nodes);
     float* share = item(number).share;
     if (share == nullptr) {
       T* to = item(number).grad_q + first * b.grad_q_strides.row;
-      if (a.relu) {
+      if (a.rule.is_relu()) {
         store_rows<T, kWidth, true>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
-                                    lane, shared_address(shared.queries[stage].q), row, a.epsilon);
+                                    lane, shared_address(shared.queries[stage].q), row, a.rule.epsilon);
       } else {
         store_rows<T, kWidth, false>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
                                      lane);
@@ -233,7 +233,8 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
   __device__ void finish_keys(const Gradients& grad_k, const Gradients& grad_v, int number) const {
     const int lane = Rows::lane(), key = warp_key();
     const int valid = a.num_nodes - item(number).first_key - key;
-    const float factor = 1 / weight_scale<T>(a.num_nodes), key_factor = kSoftmax ? factor * a.scale : factor;
+    const float factor = 1 / weight_scale<T>(a.num_nodes),
+                key_factor = kSoftmax ? factor * a.rule.scale : factor;
     T* to_k = item(number).grad_k + key * b.grad_k_strides.row;
     T* to_v = item(number).grad_v + key * b.grad_v_strides.row;
 #pragma unroll
@@ -242,10 +243,10 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       const int rows = valid - m * 16;
       store_rows<T, kWidth, false>(grad_v[m], factor, factor, to_v, b.grad_v_strides.row, 0, rows, a.d_v,
                                    lane);
-      if (a.relu) {
+      if (a.rule.is_relu()) {
         store_rows<T, kWidth, true>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
                                     a.d, lane, shared_address(shared.keys[number & 1].k), key + m * 16,
-                                    a.epsilon);
+                                    a.rule.epsilon);
       } else {
         store_rows<T, kWidth, false>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
                                      a.d, lane);
@@ -290,7 +291,7 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       for (int tile = 0; tile < num_tiles(); ++tile, stage ^= 1) {
         wait_for_copies();
         Rows::prepare_queries(number, stage, tile);
-        if (a.relu) {
+        if (a.rule.is_relu()) {
           // What the previous tile brought: the first keys of all at once, then slices, the last of which
           // comes with the last tile of the item before.
           if (tile == 0) Rows::map_keys(number, number == 0 ? 0 : slice_begin(num_tiles() - 1), kKeyGroups);

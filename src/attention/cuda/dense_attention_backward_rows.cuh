@@ -126,15 +126,16 @@ struct BackwardRows {
 
   __device__ void map_keys(int number, int begin, int end) const {
     map_features<T, kWidth, kThreads, true>(shared_address(shared.keys[number & 1].k), begin, end, a.d,
-                                            a.epsilon);
+                                            a.rule.epsilon);
   }
 
   // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
   __device__ void prepare_queries(int number, int stage, int tile) const {
     auto& queries = shared.queries[stage];
     auto& statistics = shared.statistics[stage];
-    if (a.relu) {
-      map_features<T, kWidth, kThreads, true>(shared_address(queries.q), 0, kQueryGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, kWidth, kThreads, true>(shared_address(queries.q), 0, kQueryGroups, a.d,
+                                              a.rule.epsilon);
     }
     const Mine mine;
     float sum[kQueryGroups];

@@ -49,7 +49,7 @@ __global__ __launch_bounds__(kThreads,
   const int entries = a.batch * heads_each;
   const int begin = static_cast<int>(static_cast<std::int64_t>(entries) * part / parts);
   const int end = static_cast<int>(static_cast<std::int64_t>(entries) * (part + 1) / parts);
-  const float exponent_scale = a.scale * kLog2e;
+  const float exponent_scale = a.rule.scale * kLog2e;
 
   const std::uint32_t base = shared_address(shared);
   const auto tile_of = [&](int stage, int which) {
@@ -127,9 +127,9 @@ __global__ __launch_bounds__(kThreads,
   for (int entry = begin; entry < end; ++entry) {
     const int stage = (entry - begin) & 1;
     wait_for_copies();
-    if (a.relu) {
-      map_features<T, kWidth, kThreads, false>(tile_of(stage, 0), 0, kGroups, a.d, a.epsilon);
-      map_features<T, kWidth, kThreads, false>(tile_of(stage, 1), 0, kGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 0), 0, kGroups, a.d, a.rule.epsilon);
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 1), 0, kGroups, a.d, a.rule.epsilon);
     }
     __syncthreads();
     const bool more = entry + 1 < end;

@@ -210,7 +210,8 @@ cudaError_t dispatch(const DenseAttention& a, F&& f) {
   const int widest = a.d > a.d_v ? a.d : a.d_v;
   const auto with_type = [&]<class T>() {
     const auto with_width = [&]<int kWidth>() {
-      return a.softmax ? f.template operator()<T, kWidth, true>() : f.template operator()<T, kWidth, false>();
+      return a.rule.is_softmax() ? f.template operator()<T, kWidth, true>()
+                                 : f.template operator()<T, kWidth, false>();
     };
     if (widest <= 32) return with_width.template operator()<32>();
     if (widest <= 64) return with_width.template operator()<64>();

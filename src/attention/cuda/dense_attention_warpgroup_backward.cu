@@ -121,11 +121,11 @@ struct Copying {
     }
   }
   __device__ void publish_keys(int number) const {
-    if (a.relu) {
+    if (a.rule.is_relu()) {
 #pragma unroll 1
       for (int group = 0; group < kKeyGroups; group += 4) {
         map_features<T, wg::kWidth, wg::kThreads, true>(
-            memory.k(number) + group * Mine::kRows * Layout::kRowBytes, 0, 4, a.d, a.epsilon);
+            memory.k(number) + group * Mine::kRows * Layout::kRowBytes, 0, 4, a.d, a.rule.epsilon);
       }
     }
     wg::publish_to_products();
@@ -153,8 +153,9 @@ struct Copying {
 
   // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
   __device__ void publish_queries(int number, int tile, int step, const Stage& stage) const {
-    if (a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, true>(memory.q(stage.slot), 0, kQueryGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, wg::kWidth, wg::kThreads, true>(memory.q(stage.slot), 0, kQueryGroups, a.d,
+                                                      a.rule.epsilon);
     }
     const Mine mine;
     float sum[kQueryGroups];
@@ -422,9 +423,9 @@ struct Multiplying {
     const int row = (thread() / 32 & 3) * 16, first = tile * kQueries + row, valid = a.num_nodes - first;
     const float factor = 1 / weight_scale<T>(a.num_nodes);
     T* to = row_start<T>(b.grad_q, b.grad_q_strides, here.batch, here.head, first);
-    if (a.relu) {
+    if (a.rule.is_relu()) {
       store_rows<T, wg::kWidth, true>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
-                                      lane(), memory.q(slot), row, a.epsilon);
+                                      lane(), memory.q(slot), row, a.rule.epsilon);
     } else {
       store_rows<T, wg::kWidth, false>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
                                        lane());
@@ -442,9 +443,9 @@ struct Multiplying {
                                        row_start<T>(b.grad_v, b.grad_v_strides, here.batch, here.head, key),
                                        b.grad_v_strides.row, 0, valid, a.d_v, lane());
       T* to = row_start<T>(b.grad_k, b.grad_k_strides, here.batch, here.head, key);
-      if (a.relu) {
+      if (a.rule.is_relu()) {
         store_rows<T, wg::kWidth, true>(grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid,
-                                        a.d, lane(), memory.k(number), key, a.epsilon);
+                                        a.d, lane(), memory.k(number), key, a.rule.epsilon);
       } else {
         store_rows<T, wg::kWidth, false>(grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid,
                                          a.d, lane());

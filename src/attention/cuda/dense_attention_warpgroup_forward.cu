@@ -36,8 +36,8 @@ __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int 
   };
   Ring ready = ring;  // the next to publish
   const auto publish = [&] {
-    if (a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.rule.epsilon);
     }
     wg::publish_to_products();
     wg::arrive(ready.full());
@@ -102,7 +102,7 @@ struct Multiplying {
     for (int half = 0; half < 2; ++half) {
       float& x = sum[half];
       x = sum_lanes<4>(x);
-      x = fabsf(x) <= a.guard ? 0 : 1 / x;
+      x = fabsf(x) <= a.rule.guard ? 0 : 1 / x;
       const int i = first + half * 8 + (lane() >> 2);
       if (i < n && (lane() & 3) == 0) f.inverse_normaliser[row + i] = x;
     }

@@ -12,12 +12,6 @@
 
 namespace topomask::row_attention {
 
-enum class Mode { linear, relu, softmax };
-
-inline Mode mode_of(const RowAttentionShape& shape) {
-  return shape.softmax ? Mode::softmax : shape.relu ? Mode::relu : Mode::linear;
-}
-
 // run(T{}) for the type of the rows.
 template <class Run>
 cudaError_t with_type(Real dtype, const Run& run) {
