@@ -10,11 +10,8 @@
 #include <algorithm>
 
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "core/flops.h"
-
-#ifdef TOPOMASK_CUDA
-#include "attention/dense_engine_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -148,9 +145,7 @@ EngineInputs widened(const EngineInputs& inputs) {
 at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   // A mask that works anywhere writes itself out on the CPU.
   const auto matrix = [&](at::ScalarType dtype) { return mask.dense(dtype).to(given.q.device()); };
-#ifdef TOPOMASK_CUDA
   if (runs_on_tensor_cores(given)) return run_dense_engine_cuda(given, matrix(at::kFloat));
-#endif
   const EngineInputs inputs = widened(given);
   auto state = c10::make_intrusive<State>();
   state->softmax = inputs.softmax;

@@ -27,8 +27,6 @@ std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);        // masks with entries
-// The same on a GPU, in builds with CUDA: `entries` for all heads, or one per head.
-at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries);
 
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
 // Shared by all who ask for it: not to be written to.

@@ -6,6 +6,7 @@
 
 #include "attention/cpu/row_attention.h"
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "masks/sparse_ops.h"
 
 namespace topomask {
@@ -125,9 +126,7 @@ at::Tensor attend(const EngineInputs& inputs, const SparseEntries& entries, cons
 
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask) {
   const std::vector<SparseEntries> entries = mask.entries();
-#ifdef TOPOMASK_CUDA
-  if (inputs.q.is_cuda()) return run_mask_engine_on_gpu(inputs, entries);
-#endif
+  if (inputs.q.is_cuda()) return run_mask_engine_cuda(inputs, entries);
   if (entries.size() == 1) return attend(inputs, entries[0], inputs.q, inputs.k, inputs.v);
   std::vector<at::Tensor> heads;
   for (std::size_t h = 0; h < entries.size(); ++h) {

@@ -4,10 +4,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "attention/cuda/row_attention.h"
-#include "attention/engines.h"
+#include "attention/gpu.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 namespace topomask {
 
@@ -195,7 +195,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
 
 }  // namespace
 
-at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries) {
+at::Tensor run_mask_engine_cuda(const EngineInputs& inputs, const std::vector<SparseEntries>& entries) {
   auto state = c10::make_intrusive<State>();
   std::vector<at::Tensor> values;
   for (const SparseEntries& own : entries) {
