@@ -11,11 +11,8 @@
 #include <algorithm>
 
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "core/flops.h"
-
-#ifdef TOPOMASK_CUDA
-#include "attention/dense_engine_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -24,12 +21,8 @@ using torch::autograd::variable_list;
 
 namespace {
 
-bool on_tensor_cores([[maybe_unused]] const EngineInputs& inputs) {
-#ifdef TOPOMASK_CUDA
+bool on_tensor_cores(const EngineInputs& inputs) {
   return runs_on_tensor_cores(inputs.q.scalar_type(), inputs.q.device(), inputs.q.size(3), inputs.v.size(3));
-#else
-  return false;
-#endif
 }
 
 bool is_narrow(at::ScalarType dtype) {
@@ -206,9 +199,7 @@ std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_work
 
 EngineResult dense_engine_forward(const EngineInputs& inputs, const at::Tensor& matrix, bool learning) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (on_tensor_cores(inputs)) return dense_engine_forward_on_tensor_cores(inputs, matrix, learning);
-#endif
   return blocked_forward(inputs, matrix, learning);
 }
 
@@ -216,20 +207,16 @@ EngineGradients dense_engine_backward(const at::Tensor& grad_out, const EngineIn
                                       const at::Tensor& matrix, const EngineResult& result,
                                       bool mask_learns) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (on_tensor_cores(inputs))
     return dense_engine_backward_on_tensor_cores(grad_out, inputs, matrix, result, mask_learns);
-#endif
   return blocked_backward(grad_out, inputs, matrix, result, mask_learns);
 }
 
 std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKind kind) {
   const at::ScalarType dtype = shape.dtype == at::kDouble ? at::kDouble : at::kFloat;
   bool rounds_last = is_narrow(shape.dtype);
-#ifdef TOPOMASK_CUDA
   rounds_last =
       rounds_last && !runs_on_tensor_cores(shape.dtype, shape.device, shape.d, shape.d_v);
-#endif
   const std::vector<std::int64_t> rows = {shape.batch, shape.heads, shape.num_nodes}, none = {0};
   std::vector<std::int64_t> out = rows;
   out.push_back(shape.d_v);
@@ -242,9 +229,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   EngineInputs inputs = given;
   at::ScalarType dtype = at::kFloat;
   if (on_tensor_cores(given)) {
-#ifdef TOPOMASK_CUDA
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = as_rows(*x);
-#endif
   } else {
     inputs = widened(given);
     dtype = inputs.q.scalar_type();

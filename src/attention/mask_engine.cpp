@@ -8,11 +8,9 @@
 
 #include "attention/cpu/row_attention.h"
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "masks/sparse_ops.h"
 
-#ifdef TOPOMASK_CUDA
-#include "attention/mask_engine_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -208,9 +206,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
 EngineResult mask_engine_forward(const EngineInputs& inputs, const std::vector<SparseEntries>& entries,
                                  bool learning) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (inputs.q.is_cuda()) return mask_engine_forward_on_gpu(inputs, entries, learning);
-#endif
   return forward_on_cpu(Operands(inputs, entries), learning);
 }
 
@@ -218,9 +214,7 @@ EngineGradients mask_engine_backward(const at::Tensor& grad_out, const EngineInp
                                      const std::vector<SparseEntries>& entries, const EngineResult& result,
                                      bool mask_learns) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (inputs.q.is_cuda()) return mask_engine_backward_on_gpu(grad_out, inputs, entries, result, mask_learns);
-#endif
   return backward_on_cpu(grad_out, Operands(inputs, entries), result, mask_learns);
 }
 

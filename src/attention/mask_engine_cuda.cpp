@@ -1,4 +1,4 @@
-#include "attention/mask_engine_cuda.h"
+#include "attention/gpu.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -7,7 +7,7 @@
 #include "attention/cuda/row_attention.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 namespace topomask {
 

@@ -13,10 +13,8 @@
 #include "graph/cpu/knn.h"
 #include "graph/cpu/limits.h"
 #include "graph/cpu/transform.h"
+#include "graph/gpu.h"
 #include "graph/tensors.h"
-#ifdef TOPOMASK_CUDA
-#include "graph/graph_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -93,9 +91,7 @@ void check_knn(const at::Tensor& points, std::int64_t k) {
 
 at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
   check_knn(points, k);
-#ifdef TOPOMASK_CUDA
   if (knn_runs_on_cuda(points, k)) return knn_indices_cuda(points, k);
-#endif
   const at::Tensor ready = points_on_cpu(points, "knn_graph");
   at::Tensor indices = at::empty({ready.size(0), k}, at::kInt);
   nearest_neighbours({ready.const_data_ptr<float>(), ready.size(0), ready.size(1)}, k,
@@ -105,9 +101,7 @@ at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
 
 Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
   check_knn(points, options.k);
-#ifdef TOPOMASK_CUDA
   if (knn_runs_on_cuda(points, options.k)) return knn_graph_cuda(points, options);
-#endif
   const at::Tensor indices = knn_indices(points, options.k).cpu();
   const std::int64_t num_nodes = indices.size(0), k = options.k;
   const std::int32_t* nearest = indices.const_data_ptr<std::int32_t>();

@@ -15,10 +15,8 @@
 #include "graph/cpu/limits.h"
 #include "graph/cpu/rows.h"
 #include "graph/cpu/transform.h"
+#include "graph/gpu.h"
 #include "graph/tensors.h"
-#ifdef TOPOMASK_CUDA
-#include "graph/graph_cuda.h"
-#endif
 
 namespace topomask {
 namespace {
@@ -154,9 +152,7 @@ Graph Graph::to(c10::Device device) const {
 }
 
 at::Tensor Graph::to_dense() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) return to_dense_cuda(*this);
-#endif
   const CsrView rows = view();
   at::Tensor dense = at::zeros({rows.num_nodes, rows.num_nodes}, at::kDouble);
   double* out = dense.mutable_data_ptr<double>();
@@ -169,20 +165,16 @@ at::Tensor Graph::to_dense() const {
 }
 
 Graph Graph::transposed() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) return transposed_cuda(*this);
-#endif
   return from_csr(transpose(view()), directed);
 }
 
 bool Graph::is_symmetric() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) {
     const Graph columns = transposed_cuda(*this);
     return at::equal(columns.row_ptr, row_ptr) && at::equal(columns.col, col) &&
            at::equal(columns.weight, weight);
   }
-#endif
   return is_symmetric_view(view());
 }
 
@@ -194,21 +186,17 @@ Graph Graph::with_weight(at::Tensor new_weight) const {
 }
 
 Graph Graph::permuted(const at::Tensor& order) const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) {
     return permuted_cuda(*this,
                          order_tensor(permutation_from(order, num_nodes(), "Graph::permuted")).to(device()));
   }
-#endif
   const CsrView rows = view();
   return from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
 }
 
 Graph normalise(const Graph& graph, Normalisation how) {
   if (how == Normalisation::none) return graph;
-#ifdef TOPOMASK_CUDA
   if (graph.row_ptr.is_cuda()) return normalise_cuda(graph, how);
-#endif
   const CsrView rows = graph.view();
   std::vector<double> left(static_cast<std::size_t>(rows.num_nodes), 1.0), right = left;
   // Zero only where every entry of the row (or column) is zero, so whatever it scales stays zero.

@@ -1,4 +1,4 @@
-#include "graph/graph_cuda.h"
+#include "graph/gpu.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_unique2.h>

@@ -7,10 +7,8 @@
 #include "masks/arguments.h"
 #include "masks/cpu/forest.h"
 #include "masks/forest_ops.h"
+#include "masks/gpu.h"
 #include "topomask/masks.h"
-#ifdef TOPOMASK_CUDA
-#include "masks/forest_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -27,9 +25,7 @@ struct ForestHolder : torch::CustomClassHolder {
 
 void run_product(const Forest& forest, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
                  const at::Tensor& derivative) {
-#ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) return forest_product_on_gpu(*forest.on_device, a, x, y, derivative);
-#endif
+  if (x.is_cuda()) return forest_product_cuda(*forest.on_device, a, x, y, derivative);
   const RootedForest& rooted = *forest.rooted;
   const std::int64_t heads = x.size(0), columns = x.size(2);
   if (x.scalar_type() == at::kDouble) {
@@ -71,13 +67,11 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
 
 }  // namespace
 
-Forest make_forest(const Graph& graph, bool weighted, [[maybe_unused]] c10::Device device) {
+Forest make_forest(const Graph& graph, bool weighted, c10::Device device) {
   const Graph given = graph_on_cpu(graph);
   Forest forest;
   forest.rooted = std::make_shared<const RootedForest>(root_forest(given.view(), weighted));
-#ifdef TOPOMASK_CUDA
-  if (device.is_cuda()) forest.on_device = forest_on_device(*forest.rooted, device);
-#endif
+  if (device.is_cuda()) forest.on_device = forest_on_cuda(*forest.rooted, device);
   return forest;
 }
 

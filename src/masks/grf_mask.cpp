@@ -13,10 +13,8 @@
 #include "core/random.h"
 #include "masks/arguments.h"
 #include "masks/cpu/sparse_product.h"
+#include "masks/gpu.h"
 #include "masks/sparse_ops.h"
-#ifdef TOPOMASK_CUDA
-#include "masks/sparse_product_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -34,9 +32,7 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
 }
 
 double estimate_nnz(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
-#ifdef TOPOMASK_CUDA
   if (query.row_ptr.is_cuda()) return estimate_product_nnz_cuda(query, key, sample);
-#endif
   return estimate_product_nnz(rows_of(query), transposed_rows_of(key), sample);
 }
 

@@ -22,7 +22,7 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 at::Tensor write_out(const SparsePattern& pattern, const at::Tensor& values);
 
 // Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
-struct ProductOnDevice;  // sparse_product_cuda.h
+struct ProductOnDevice;  // sparse_product_cuda.cpp
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
   std::shared_ptr<const Expansions> expansions = {};  // of the CPU; may be empty or null

@@ -1,4 +1,4 @@
-#include "masks/sparse_product_cuda.h"
+#include "masks/gpu.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/cuda/CUDAContext.h>

@@ -11,9 +11,7 @@
 #include "walks/compile_plan.h"
 #include "walks/cpu/modulate.h"
 #include "walks/cpu/sample.h"
-#ifdef TOPOMASK_CUDA
-#include "walks/features_cuda.h"
-#endif
+#include "walks/gpu.h"
 
 namespace topomask {
 
@@ -32,9 +30,7 @@ class Modulate : public torch::autograd::Function<Modulate> {
     context->save_for_backward({deposit_ptr, hop, load});
     context->saved_data["terms"] = modulation.size(1);
     const at::Tensor f = modulation.contiguous();
-#ifdef TOPOMASK_CUDA
     if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
-#endif
     const DepositView deposits = deposit_view(deposit_ptr, hop, load);
     at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
     if (f.scalar_type() == at::kDouble) {
@@ -50,12 +46,10 @@ class Modulate : public torch::autograd::Function<Modulate> {
     const auto saved = context->get_saved_variables();
     const std::int64_t terms = context->saved_data["terms"].toInt();
     const at::Tensor grad_values = grad_outputs[0].contiguous();
-#ifdef TOPOMASK_CUDA
     if (grad_values.is_cuda()) {
       return {modulate_backward_cuda(grad_values, terms, saved[0], saved[1], saved[2]), at::Tensor(),
               at::Tensor(), at::Tensor()};
     }
-#endif
     const DepositView deposits = deposit_view(saved[0], saved[1], saved[2]);
     at::Tensor grad = at::empty({grad_values.size(0), terms}, grad_values.options());
     if (grad.scalar_type() == at::kDouble) {
@@ -116,9 +110,7 @@ WalkFeatures WalkFeatures::to(c10::Device device) const {
 
 WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights) {
   const WalkPlan plan = compile_plan(options, importance_weights, true);
-#ifdef TOPOMASK_CUDA
   if (graph.row_ptr.is_cuda()) return sample_walk_features_cuda(graph, plan, options.max_hops);
-#endif
   const CsrView rows = graph.view();
   if (ensemble_is_exhaustive(rows, plan))
     return features_from(enumerate_feature_pieces(rows, plan), options, true);

@@ -1,4 +1,4 @@
-#include "walks/features_cuda.h"
+#include "walks/gpu.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "gpu.h"
-#include "masks/sparse_product_cuda.h"
+#include "masks/gpu.h"
 #include "sample_graphs.h"
 #include "topomask/error.h"
 #include "topomask/grf_mask.h"

@@ -1,4 +1,4 @@
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,5 +1,4 @@
-// Graphs on a GPU; only built with CUDA. Each function is what its namesake in graph.h or graph_builders.h
-// does with CUDA tensors.
+// Graphs on a GPU. Each function is what its namesake in graph.h or graph_builders.h does with CUDA tensors.
 #pragma once
 
 #include "topomask/graph.h"
@@ -17,13 +16,13 @@ TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Te
                                          std::int64_t num_columns);
 
 Graph transposed_cuda(const Graph& graph);
-Graph permuted_cuda(const Graph& graph,
-                    const at::Tensor& order);  // `order` on the graph's device, a permutation
+// `order`: a permutation, on the graph's device.
+Graph permuted_cuda(const Graph& graph, const at::Tensor& order);
 Graph normalise_cuda(const Graph& graph, Normalisation how);
 at::Tensor to_dense_cuda(const Graph& graph);
 
 at::Tensor morton_order_cuda(const at::Tensor& points);  // [N, 1 to 3] float32
-// Up to three dimensions and kMaxNeighbours neighbours.
+// CUDA points of up to three dimensions, up to kMaxNeighbours neighbours.
 bool knn_runs_on_cuda(const at::Tensor& points, std::int64_t k);
 at::Tensor knn_indices_cuda(const at::Tensor& points, std::int64_t k);
 Graph knn_graph_cuda(const at::Tensor& points, const KnnOptions& options);
