@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
+#include "commands/commands.h"
 #include "core/suggest.h"
 #include "interrupt.h"
 #include "progress.h"

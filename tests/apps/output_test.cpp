@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "font.h"
-#include "plot.h"
+#include "draw/font.h"
+#include "draw/plot.h"
 #include "table.h"
 
 namespace topomask::cli {
