@@ -20,6 +20,7 @@
 #include "bench/attention_peers.h"
 #include "bench/attention_report.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "core/flops.h"
 #include "core/parallel.h"
@@ -96,7 +97,6 @@ class AttentionBench {
   void add_peers();
   double least_bytes(const BenchRow& row) const;
   at::Tensor once(std::size_t row) const;
-  double time(const std::function<void()>& call) const;
 
   const BenchAttentionCommand& command_;
   Operands operands_;
@@ -257,20 +257,11 @@ at::Tensor AttentionBench::once(std::size_t row) const {
   return out.detach();
 }
 
-// Seconds of one call. A GPU is given several calls before it is waited for, as a model would, unless they
-// are long.
-double AttentionBench::time(const std::function<void()>& call) const {
-  constexpr double kLong = 5e-3;
-  const double first = seconds_per_call(command_.device, 1, call);
-  if (command_.device.is_cpu() || first > kLong) return first;
-  return seconds_per_call(command_.device, 20, call);
-}
-
 void AttentionBench::run() {
   std::vector<BenchRow>& rows = report_.rows;
   report_.limits = measure_limits(command_.device, command_.dtype);
   Progress progress("bench", command_.run.quiet);
-  const auto total = static_cast<std::int64_t>(rows.size()) * (command_.repeats + 1);
+  const auto total = static_cast<std::int64_t>(rows.size() + 1) * (command_.repeats + 1);
   std::int64_t done = 0;
   at::Tensor reference;  // of the first masked row, grf-auto unless it is left out
   std::vector<int> repeats(rows.size(), 0);
@@ -300,16 +291,18 @@ void AttentionBench::run() {
     const double affordable = std::floor(command_.budget / seconds);
     repeats[i] = static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(command_.repeats)));
   }
-  for (int repeat = 0; repeat < command_.repeats; ++repeat) {
-    // In turns, so that a change of the machine's pace meets all.
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      progress.update(++done, total);
-      if (repeat < repeats[i]) rows[i].seconds.push_back(time([&] { once(i); }));
-    }
-    if (mask_entries_ < 0) continue;
-    const at::NoGradGuard no_grad;
-    report_.refresh.push_back(time([&] { mask_->with_modulation(operands_.modulation).entries(); }));
+  std::vector<TimedWork> works;
+  for (std::size_t i = 0; i < rows.size(); ++i) works.push_back({[this, i] { once(i); }, repeats[i]});
+  if (mask_entries_ >= 0) {
+    const auto refresh = [this] {
+      const at::NoGradGuard no_grad;
+      mask_->with_modulation(operands_.modulation).entries();
+    };
+    works.push_back({refresh, command_.repeats});
   }
+  time_in_turns(command_.device, works, [&] { progress.update(++done, total); });
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].seconds = works[i].seconds;
+  if (works.size() > rows.size()) report_.refresh = works.back().seconds;
   erase_progress_line();
 }
 

@@ -15,6 +15,7 @@
 #include "bench/attention_peers.h"
 #include "bench/device_limits.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "core/check.h"
 #include "core/parallel.h"
@@ -125,10 +126,10 @@ void run_bench_points(const BenchPointsCommand& command) {
   if (device.is_cpu()) parts.erase(parts.begin() + 6);  // softmax over 32768 points takes a CPU minutes
   const DeviceLimits limits = measure_limits(device, command.dtype);
   for (const Part& part : parts) part.run();
-  const int calls = device.is_cuda() ? 10 : 1;
-  for (int repeat = 0; repeat < command.repeats; ++repeat) {
-    for (Part& part : parts) part.seconds.push_back(seconds_per_call(device, calls, part.run));
-  }
+  std::vector<TimedWork> works;
+  for (const Part& part : parts) works.push_back({part.run, command.repeats});
+  time_in_turns(device, works);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].seconds = works[i].seconds;
   const Json setting = {{"points", command.num_points},
                         {"k", command.k},
                         {"hops", command.hops},

@@ -8,6 +8,7 @@
 
 #include "bench/device_limits.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "bench/walker_loop.h"
 #include "commands/commands.h"
 #include "core/check.h"

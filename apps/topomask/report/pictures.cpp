@@ -11,7 +11,7 @@
 
 #include "commands/training_run.h"
 #include "core/check.h"
-#include "draw/png.h"
+#include "draw/picture.h"
 #include "report/encoding.h"
 #include "topomask/safetensors.h"
 
