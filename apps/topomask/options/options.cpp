@@ -99,10 +99,10 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   options.spec = default_spec;
   CLI::Option* graph =
       command
-          .add_option("--graph", options.spec,
-                      "A file (.mtx .txt .tsv .csv .edges .gml .npz .obj .ply, also .gz .xz) or "
-                      "karate, path:N, cycle:N, grid:HxW[xD][,diagonals][,wrap], hypercube:D, "
-                      "tree:DEPTH, er:N,P[,SEED], ba:N,M[,SEED], regular:N,D[,SEED], knn:FILE,K")
+          .add_option(
+              "--graph", options.spec,
+              fmt::format("A file (.mtx .txt .tsv .csv .edges .gml .npz .obj .ply, also .gz .xz) or {}",
+                          fmt::join(graph_generator_forms(), ", ")))
           ->type_name("SPEC")
           ->group(kGraphGroup);
   if (default_spec.empty()) {
