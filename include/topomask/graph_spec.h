@@ -1,5 +1,6 @@
 // `--graph SPEC`: a file by its extension, or path:N, cycle:N, grid:HxW[xD][,diagonals][,wrap], hypercube:D,
-// tree:DEPTH[,BRANCHING], er:N,P[,SEED], ba:N,M[,SEED], regular:N,D[,SEED], knn:FILE,K[,symmetric], karate.
+// tree:DEPTH[,BRANCHING], er:N,P[,SEED], ba:N,M[,SEED], regular:N,D[,SEED], knn:FILE,K[,symmetric],
+// torus:N,K[,SEED], karate.
 #pragma once
 
 #include <string>
@@ -15,5 +16,7 @@ struct NamedGraph {
 };
 
 NamedGraph load_graph(const std::string& spec, const GraphPolicy& policy = {});
+
+std::vector<std::string> graph_generator_forms();  // "path:N", "cycle:N", ...
 
 }  // namespace topomask

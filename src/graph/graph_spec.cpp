@@ -248,6 +248,12 @@ NamedGraph load_file(const std::string& path, const GraphPolicy& policy) {
 
 }  // namespace
 
+std::vector<std::string> graph_generator_forms() {
+  std::vector<std::string> forms;
+  for (const Generator& generator : kGenerators) forms.emplace_back(generator.form);
+  return forms;
+}
+
 NamedGraph load_graph(const std::string& spec, const GraphPolicy& policy) {
   const std::size_t colon = spec.find(':');
   const std::string_view name = std::string_view(spec).substr(0, colon);

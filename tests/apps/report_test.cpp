@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "report_encoding.h"
+#include "report/encoding.h"
 #include "run_program.h"
 
 namespace topomask::testing {

@@ -1,0 +1,213 @@
+#include "options/vit_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "core/suggest.h"
+#include "topomask/device.h"
+
+namespace topomask::cli {
+namespace {
+
+// What each seed is for: independent streams from one number.
+enum class Stream : std::uint64_t { weights, walks, order, training };
+
+std::uint64_t stream_seed(std::uint64_t seed, Stream stream) {
+  return derive_seed(seed, static_cast<std::uint64_t>(stream));
+}
+
+const std::vector<std::string> kOptimizers = {"adamw", "adam"};
+const std::vector<std::string> kCouplings = {"independent", "antithetic", "repelling", "both"};
+const std::vector<std::string> kPoolings = {"mean", "cls"};
+const std::vector<std::string> kInitialWeights = {"xavier", "fan-in", "normal"};
+
+template <class Value>
+Value parse_word(const char* key, const std::vector<std::string>& names, const std::string& word) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == word) return static_cast<Value>(i);
+  }
+  fail("{}: unknown value '{}', expected {}", key, word, fmt::join(names, ", "));
+}
+
+OptimizerKind parse_optimizer(const std::string& word) {
+  return parse_word<OptimizerKind>("optimizer", kOptimizers, word);
+}
+std::string optimizer_name(OptimizerKind kind) {
+  return kOptimizers[static_cast<std::size_t>(kind)];
+}
+// A description of images without the folder that they lie in: files may move, and machines keep them in
+// different places. A number in its place is the size of generated images.
+std::string without_folder(const std::string& data) {
+  const std::size_t begin = std::min(data.find(':'), data.size() - 1) + 1;
+  const std::size_t end = std::min(data.find(',', begin), data.size());
+  const std::string subject = data.substr(begin, end - begin);
+  const bool size = std::all_of(subject.begin(), subject.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return size ? data : data.substr(0, begin) + data.substr(end);
+}
+
+Coupling parse_coupling(const std::string& word) {
+  return parse_word<Coupling>("coupling", kCouplings, word);
+}
+std::string coupling_word(Coupling coupling) {
+  return kCouplings[static_cast<std::size_t>(coupling)];
+}
+
+}  // namespace
+
+void VitSettings::apply_preset(const std::string& name) {
+  model = vit_preset(name, model);
+  preset = name;
+}
+
+Settings VitSettings::list() {
+  Settings list;
+  list.section("data");
+  list.add("data", data, "Which images; 'topomask train vit --help' lists the forms");
+  list.add("batch", batch, "Images in a batch");
+  list.add("workers", workers, "Threads that decode images; 0: one a core");
+  list.add("skip-bad", skip_bad, "Leave out unreadable images and count them");
+
+  list.section("model");
+  list.add("preset", preset, "tiny, small or b16 (the paper's): layers, widths, heads, patches, pooling");
+  list.add_choice("attention", model.attention, attention_variant_names(), parse_attention_variant,
+                  attention_variant_name, "Variant of attention");
+  list.add("patch", patch, "Side of a patch; 0: as suits the preset and the data");
+  list.add("layers", model.layers, "Transformer blocks");
+  list.add("embedding", model.embedding, "Width of a token");
+  list.add("heads", model.heads, "Heads of attention; they divide the embedding");
+  list.add("mlp", model.mlp, "Width inside the MLP");
+  list.add_choice("pooling", model.pooling, kPoolings, parse_pooling, pooling_name,
+                  "What the classifier sees: the mean of all tokens, or a token of its own");
+  list.add("dropout", model.dropout, "Part of the activations that is dropped");
+  list.add_choice("initial-weights", model.initial_weights, kInitialWeights, parse_initial_weights,
+                  initial_weights_name, "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
+  list.add("initial-positions", model.initial_positions,
+           "Standard deviation of position embeddings at the start");
+
+  list.section("mask");
+  list.add("walks", model.mask.num_walks, "Walks from every patch");
+  list.add("p-halt", model.mask.p_halt, "Probability of a walk to end at each step");
+  list.add("max-hops", model.mask.max_hops, "Longest walk; f has one number more");
+  list.add_choice("coupling", model.mask.coupling, kCouplings, parse_coupling, coupling_word,
+                  "How walks depend on each other");
+  list.add("share-walks", model.mask.share_walks, "One set of walks for all heads and layers");
+  list.add("neighbour-hops", model.mask.neighbour_hops, "attention neighbours: how far they reach");
+
+  list.section("training");
+  list.add("seed", seed, "Everything random follows from this number");
+  list.add("epochs", train.epochs, "Passes over the training images");
+  list.add_choice("optimizer", train.optimizer, kOptimizers, parse_optimizer, optimizer_name, "Optimiser");
+  list.add("learning-rate", train.learning_rate, "Highest rate, after the warm-up");
+  list.add("final-learning-rate", train.final_learning_rate, "Rate at the end of the cosine");
+  list.add("mask-learning-rate", train.mask_learning_rate,
+           "Highest rate of a mask's parameters; 0: as the others");
+  list.add("warmup-epochs", train.warmup_epochs, "Epochs of linear warm-up");
+  list.add("weight-decay", train.weight_decay,
+           "Of matrices; masks, biases, norms and embeddings do not decay");
+  list.add("beta1", train.beta1, "Decay of the mean gradient");
+  list.add("beta2", train.beta2, "Decay of the mean squared gradient");
+  list.add("clip-norm", train.clip_norm, "Largest norm of the gradient; 0: any");
+  list.add("accumulate", train.accumulate, "Batches in a step of the optimiser");
+  list.add("ema", train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
+  list.add("bf16", train.bf16, "bfloat16 products on a GPU");
+  list.add("evaluate-every", train.evaluate_every, "Epochs between evaluations");
+  list.add("log-every", train.log_every, "Steps between lines of metrics");
+  list.add("checkpoint-seconds", train.checkpoint_seconds, "Seconds between checkpoints");
+  list.add("checkpoint-steps", train.checkpoint_steps, "A checkpoint every so many steps as well; 0: none");
+  list.add("device", device, "cpu, cuda or cuda:N");
+
+  list.section("augmentation");
+  list.add("min-crop-area", augment.min_crop_area,
+           "Random resized crops of at least this part of an image; 1: none");
+  list.add("pad", augment.pad, "Pad-crop: shift by up to so many pixels");
+  list.add("flip", augment.flip, "Flip half of the images");
+  list.add("rand-augment", augment.rand_augment_ops, "RandAugment: operations an image");
+  list.add("rand-augment-magnitude", augment.rand_augment_magnitude, "RandAugment: strength, 0 to 30");
+  list.add("cutout", augment.cutout, "Side of a square that is blanked");
+  list.add("mixup", augment.mixup, "alpha of mixup; 0: none");
+  list.add("cutmix", augment.cutmix, "alpha of cutmix; 0: none");
+  list.add("mix-probability", augment.mix_probability, "Part of the batches that are mixed");
+  list.add("label-smoothing", augment.label_smoothing, "Part of a label that is spread over all classes");
+  return list;
+}
+
+VitSettings VitSettings::from(const GivenSettings& given, const std::string& config_path) {
+  VitSettings settings;
+  std::string preset_name = Settings::peek(given, "preset");
+  if (preset_name.empty() && !config_path.empty()) preset_name = Settings::peek_toml(config_path, "preset");
+  if (!preset_name.empty()) settings.apply_preset(preset_name);
+  const Settings list = settings.list();
+  if (!config_path.empty()) list.read_toml(config_path);
+  list.apply(given);
+  return settings;
+}
+
+VitSettings VitSettings::from_toml_text(const std::string& text, const std::string& name) {
+  VitSettings settings;
+  settings.list().read_toml_text(text, name);
+  return settings;
+}
+
+std::string VitSettings::to_toml() const {
+  VitSettings copy = *this;
+  return copy.list().to_toml();
+}
+
+ImageData VitSettings::open_data() const {
+  ImageDataOptions options;
+  options.skip_bad = skip_bad;
+  options.workers = workers;
+  return open_image_data(data, options);
+}
+
+ImageTaskOptions VitSettings::task_options(const ImageData& images) const {
+  ImageTaskOptions options;
+  options.model = fit_to_data(model, images);
+  if (patch > 0) {
+    options.model.patch = patch;
+  } else if (preset != "b16") {
+    options.model.patch = images.patch_size;
+  }
+  options.model.seed = stream_seed(seed, Stream::weights);
+  options.model.mask.seed = stream_seed(seed, Stream::walks);
+  options.augment = augment;
+  options.batch_size = batch;
+  options.seed = stream_seed(seed, Stream::order);
+  options.device = parse_device(device);
+  options.workers = workers;
+  options.skip_bad = skip_bad;
+  return options;
+}
+
+TrainOptions VitSettings::train_options() const {
+  TrainOptions options = train;
+  options.seed = stream_seed(seed, Stream::training);
+  options.device = parse_device(device);
+  check_train_options(options);
+  return options;
+}
+
+std::string VitSettings::default_folder() const {
+  return fmt::format("runs/vit-{}-seed-{}", attention_variant_name(model.attention), seed);
+}
+
+std::string difference(const VitSettings& saved, const VitSettings& now) {
+  // Where and how often, not what.
+  static const std::set<std::string> kFree = {"device", "workers", "checkpoint-seconds", "checkpoint-steps"};
+  VitSettings before = saved, after = now;
+  const Settings a = before.list(), b = after.list();
+  for (std::size_t i = 0; i < a.all().size(); ++i) {
+    const Setting &left = a.all()[i], &right = b.all()[i];
+    if (kFree.contains(left.key)) continue;
+    const bool same = left.key == "data" ? without_folder(left.get()) == without_folder(right.get())
+                                         : left.get() == right.get();
+    if (!same) return fmt::format("{} is {} there and {} here", left.key, left.get(), right.get());
+  }
+  return "";
+}
+
+}  // namespace topomask::cli
