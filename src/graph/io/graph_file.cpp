@@ -43,8 +43,15 @@ EdgeList read_graph_file(const std::string& path) {
   const std::string extension = content_extension(path);
   std::vector<std::string_view> known;
   for (const auto& [name, read] : kReaders) {
-    if (name == extension) return read(read_file(path), path);
     known.push_back(name);
+    if (name != extension) continue;
+    EdgeList edges = read(read_file(path), path);
+    if (edges.source.empty()) {
+      const bool mesh = extension == ".obj" || extension == ".ply";
+      edges.warnings.push_back(fmt::format("{}: {} nodes and no edges{}", path, edges.num_nodes,
+                                           mesh ? fmt::format(" (knn:{} joins near vertices)", path) : ""));
+    }
+    return edges;
   }
   fail("cannot read a graph from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
        path, fmt::join(known, " "), extension, did_you_mean(extension, known));

@@ -4,9 +4,9 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "io/files.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
+#include "io/files.h"
 #include "io/npy_values.h"
 #include "io/text.h"
 #include "topomask/graph_io.h"
@@ -80,7 +80,7 @@ Points read_points(const std::string& path) {
         path, fmt::join(kKnown, " "), extension, did_you_mean(extension, kKnown));
   const std::string content = read_file(path);
   if (extension == ".obj") return points_of_mesh(parse_obj(content, path), path);
-  if (extension == ".ply") return points_of_mesh(parse_ply(content, path), path);
+  if (extension == ".ply") return points_of_mesh(parse_ply(content, path, Sides::optional), path);
   if (extension == ".npy") return points_of_array(content, path);
   return points_of_table(content, path);
 }
