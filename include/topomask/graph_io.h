@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "topomask/edge_list.h"
+#include "topomask/read_options.h"
 
 namespace topomask {
 
@@ -41,14 +42,15 @@ EdgeList read_gml(std::string_view content, const std::string& name);
 // - A matrix saved with scipy.sparse.save_npz (csr, csc or coo): undirected if it equals its transpose.
 // - adj_indptr, adj_indices[, adj_data, adj_shape, node_names] (Cora, CiteSeer): undirected.
 // - edges [E, 2] with node_labels or node_features, whose rows are the nodes: undirected.
-EdgeList read_npz(std::string_view content, const std::string& name);
+EdgeList read_npz(std::string_view content, const std::string& name, const ReadOptions& options = {});
 
 // Meshes: the vertex graph, undirected, the sides of all polygons (and line elements) once each.
 EdgeList read_obj(std::string_view content, const std::string& name);
 EdgeList read_ply(std::string_view content, const std::string& name);  // ascii and both binary kinds
 
 // Chooses the reader by extension: .mtx .txt .tsv .csv .edges .gml .npz .obj .ply, each also with .gz or .xz.
-EdgeList read_graph_file(const std::string& path);
+// A graph without edges is a warning.
+EdgeList read_graph_file(const std::string& path, const ReadOptions& options = {});
 
 // Point coordinates for a kNN graph: the vertices of .obj/.ply, the rows of .npy arrays and of
 // .txt/.tsv/.csv/.xyz/.pts tables of numbers (header and comments allowed), each also with .gz or .xz.
@@ -57,7 +59,7 @@ struct Points {
   std::int64_t dimension = 0;
   std::vector<float> coordinate;  // [count, dimension], finite
 };
-Points read_points_file(const std::string& path);
+Points read_points_file(const std::string& path, const ReadOptions& options = {});
 
 // "new id <tab> name in the file" per line; tabs, line ends and backslashes of names are escaped with a
 // backslash.

@@ -17,7 +17,7 @@ using testing::expect_error;
 TEST(GpuStubs, SayThatThereIsNoCuda) {
   const at::Tensor x = at::zeros({1, 2});
   expect_error([&] { look_up_cuda(x, x); }, "built without CUDA");
-  expect_error([&] { run_mask_engine_cuda({}, {}); }, "built without CUDA");
+  expect_error([&] { mask_engine_forward_on_gpu({}, {}, false); }, "built without CUDA");
   expect_error([&] { sample_walks_cuda(Graph(), {}, 1); }, "built without CUDA");
 }
 

@@ -1,8 +1,10 @@
 // Files as a whole: compression, extensions, points, what is written.
 #include "io/files.h"
+
+#include "io/memory.h"
+#include "support/compressed.h"
 #include "support/expect_edges.h"
 #include "support/temporary_folder.h"
-#include "support/compressed.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
 
@@ -50,8 +52,55 @@ TEST(files, stops_at_the_limit) {
   const std::string large(5000000, 'x');
   for (const std::string& path :
        {folder.write("a", large), folder.write("a.gz", gzip(large)), folder.write("a.xz", xz(large))}) {
-    expect_error([&] { read_file(path, 1000000); }, {path.c_str(), "1000000"});
+    expect_error([&] { read_file(path, {.max_file_size = 1000000}); },
+                 {path.c_str(), "1000000", "max_file_size"});
+    EXPECT_EQ(read_file(path, {.max_file_size = 5000000}).size(), large.size());
   }
+}
+
+TEST(files, what_a_file_may_unpack_to) {
+  constexpr std::uint64_t kMega = 1 << 20, kGiga = 1 << 30;
+  EXPECT_EQ(unpacked_limit(1000, {}, 64 * kGiga), 256 * kMega) << "always allowed";
+  EXPECT_EQ(unpacked_limit(10 * kMega, {}, 64 * kGiga), 2000 * kMega) << "200 times its size";
+  EXPECT_EQ(unpacked_limit(kGiga, {}, 64 * kGiga), 16 * kGiga) << "a quarter of the memory";
+  EXPECT_EQ(unpacked_limit(1000, {}, 512 * kMega), 128 * kMega);
+  EXPECT_EQ(unpacked_limit(UINT64_MAX, {}, UINT64_MAX), UINT64_MAX / 4);
+  EXPECT_EQ(unpacked_limit(1000, {.max_file_size = 7}, kGiga), 7u);
+  EXPECT_EQ(unpacked_limit(1000, {.max_file_size = 700 * kGiga}, kGiga), 700 * kGiga)
+      << "on the caller's word";
+  EXPECT_GT(available_memory(), kMega);
+}
+
+TEST(files, refuses_bombs) {
+  const TemporaryFolder folder;
+  // A hundredth of a megabyte a member; all of them unpack to 320 MiB of edges.
+  std::string edges, bomb;
+  while (edges.size() < std::size_t{1} << 24) edges += "0 1\n";
+  const std::string member = gzip(edges);
+  for (int k = 0; k < 20; ++k) bomb += member;
+  const std::string path = folder.write("bomb.txt.gz", bomb);
+  expect_error([&] { read_graph_file(path); }, {path.c_str(), "more than", "max_file_size"});
+  const std::string small = folder.write("small.txt.xz", xz(edges));
+  expect_error([&] { read_graph_file(small, {.max_file_size = 1 << 20}); }, {"small.txt.xz", "1048576"});
+  const std::string points = folder.write("points.xyz.gz", member);
+  expect_error([&] { read_points_file(points, {.max_file_size = 1 << 20}); }, {"points.xyz.gz", "1048576"});
+}
+
+TEST(files, refuses_archives_that_unpack_to_too_much) {
+  const TemporaryFolder folder;
+  NpyArray array{"<i8", {1 << 20, 2}, std::string(std::size_t{1} << 24, '\0')};
+  const std::string bomb = zip_of("edges.npy", format_npy(array));
+  ASSERT_LT(bomb.size(), std::size_t{1} << 16);
+  EXPECT_EQ(read_npz(bomb, "file").source.size(), std::size_t{1} << 20);
+  const std::string path = folder.write("bomb.npz", bomb);
+  expect_error([&] { read_graph_file(path, {.max_file_size = 1 << 20}); },
+               {path.c_str(), "'edges'", "1048576", "max_file_size"});
+  expect_error([&] { read_npz_arrays(bomb, "file", {.max_file_size = 1 << 20}); }, {"file", "max_file_size"});
+  // What is declared must be plausible before it is unpacked.
+  std::string forged = bomb;
+  for (const std::size_t at : {std::size_t{22}, forged.find("PK\1\2") + 24})
+    forged.replace(at, 4, "\xff\xff\xff\x7f");
+  expect_error([&] { read_npz(forged, "file"); }, {"declares 2147483647 bytes"});
 }
 
 TEST(files, says_why_a_file_cannot_be_read) {

@@ -12,13 +12,15 @@ namespace {
 
 using ReadContent = EdgeList (*)(std::string_view content, const std::string& name);
 
+constexpr ReadContent kReadArchive = nullptr;  // read_npz, which unpacks under the options
+
 constexpr std::array<std::pair<std::string_view, ReadContent>, 9> kReaders{{{".mtx", read_matrix_market},
                                                                             {".txt", read_edge_list},
                                                                             {".tsv", read_edge_list},
                                                                             {".csv", read_edge_list},
                                                                             {".edges", read_edge_list},
                                                                             {".gml", read_gml},
-                                                                            {".npz", read_npz},
+                                                                            {".npz", kReadArchive},
                                                                             {".obj", read_obj},
                                                                             {".ply", read_ply}}};
 
@@ -39,12 +41,20 @@ void append_escaped(std::string& text, std::string_view name) {
 
 }  // namespace
 
-EdgeList read_graph_file(const std::string& path) {
+EdgeList read_graph_file(const std::string& path, const ReadOptions& options) {
   const std::string extension = content_extension(path);
   std::vector<std::string_view> known;
   for (const auto& [name, read] : kReaders) {
-    if (name == extension) return read(read_file(path), path);
     known.push_back(name);
+    if (name != extension) continue;
+    const std::string content = read_file(path, options);
+    EdgeList edges = read == kReadArchive ? read_npz(content, path, options) : read(content, path);
+    if (edges.source.empty()) {
+      const bool mesh = extension == ".obj" || extension == ".ply";
+      edges.warnings.push_back(fmt::format("{}: {} nodes and no edges{}", path, edges.num_nodes,
+                                           mesh ? fmt::format(" (knn:{} joins near vertices)", path) : ""));
+    }
+    return edges;
   }
   fail("cannot read a graph from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
        path, fmt::join(known, " "), extension, did_you_mean(extension, known));

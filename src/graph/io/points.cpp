@@ -4,9 +4,9 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "io/files.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
+#include "io/files.h"
 #include "io/npy_values.h"
 #include "io/text.h"
 #include "topomask/graph_io.h"
@@ -71,24 +71,24 @@ Points points_of_table(std::string_view content, const std::string& name) {
   return points;
 }
 
-Points read_points(const std::string& path) {
+Points read_points(const std::string& path, const ReadOptions& options) {
   const std::string extension = content_extension(path);
   constexpr std::array<std::string_view, 8> kKnown{".obj", ".ply", ".npy", ".txt",
                                                    ".tsv", ".csv", ".xyz", ".pts"};
   check(std::find(kKnown.begin(), kKnown.end(), extension) != kKnown.end(),
         "cannot read points from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
         path, fmt::join(kKnown, " "), extension, did_you_mean(extension, kKnown));
-  const std::string content = read_file(path);
+  const std::string content = read_file(path, options);
   if (extension == ".obj") return points_of_mesh(parse_obj(content, path), path);
-  if (extension == ".ply") return points_of_mesh(parse_ply(content, path), path);
+  if (extension == ".ply") return points_of_mesh(parse_ply(content, path, Sides::optional), path);
   if (extension == ".npy") return points_of_array(content, path);
   return points_of_table(content, path);
 }
 
 }  // namespace
 
-Points read_points_file(const std::string& path) {
-  Points points = read_points(path);
+Points read_points_file(const std::string& path, const ReadOptions& options) {
+  Points points = read_points(path, options);
   check(points.count <= kMaxNodes, "{}: expected at most {} points, got {}", path, kMaxNodes, points.count);
   return points;
 }
