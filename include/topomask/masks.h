@@ -64,10 +64,6 @@ class ToeplitzMask final : public Mask {
   // node i at (i_1, ...) attends to node j at (j_1, ...) with b at index (j_1 - i_1 + n_1 - 1, ...).
   ToeplitzMask(std::vector<std::int64_t> extent, at::Tensor offsets,
                OffsetTransform transform = OffsetTransform::none);
-  // The same, after checking that `graph` is the grid of that extent, with or without diagonals.
-  static std::shared_ptr<const ToeplitzMask> for_graph(const Graph& graph, std::vector<std::int64_t> extent,
-                                                       at::Tensor offsets,
-                                                       OffsetTransform transform = OffsetTransform::none);
   std::string name() const override { return "toeplitz"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
   std::int64_t heads() const override { return offsets_.size(0); }
@@ -86,8 +82,11 @@ class ToeplitzMask final : public Mask {
   OffsetTransform transform_;
 };
 
-struct RootedForest;    // src/masks/cpu/forest.h
-struct ForestOnDevice;  // src/masks/forest_cuda.h
+// Throws unless the graph is the grid of that extent, with or without diagonals, in row-major order.
+void check_grid(const Graph& graph, const std::vector<std::int64_t>& extent);
+
+struct RootedForest;
+struct ForestOnDevice;
 
 // Affine mapping of distances on forests (Choromanski 2022): exp(a dist(i, j) + b) within a tree, 0 between
 // trees.

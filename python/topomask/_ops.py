@@ -53,11 +53,6 @@ def _(adjacency):  # type: ignore[no-untyped-def]
     return (*_fake_graph(adjacency.shape[0]), _fake_flag())
 
 
-@torch.library.register_fake("topomask::load_graph")
-def _(spec):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(_unknown_size()), _fake_flag())
-
-
 @torch.library.register_fake("topomask::knn_graph")
 def _(points, k, symmetric):  # type: ignore[no-untyped-def]
     return _fake_graph(points.shape[0], points.device)
@@ -101,6 +96,11 @@ def _(row_ptr, col, weight, *options):  # type: ignore[no-untyped-def]
 @torch.library.register_fake("topomask::sample_walks")
 def _(row_ptr, col, weight, num_walks, max_hops, *options):  # type: ignore[no-untyped-def]
     return col.new_empty(row_ptr.shape[0] - 1, num_walks, max_hops + 1)
+
+
+@torch.library.register_fake("topomask::derive_seeds")
+def _(seed, count):  # type: ignore[no-untyped-def]
+    return torch.empty(count, dtype=torch.int64)
 
 
 @torch.library.register_fake("topomask::exact_kernel")

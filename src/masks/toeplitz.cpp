@@ -156,23 +156,19 @@ ToeplitzMask::ToeplitzMask(std::vector<std::int64_t> extent, at::Tensor offsets,
   check_parameter("ToeplitzMask", "offsets", offsets_, {-1, num_offsets}, shape.c_str());
 }
 
-std::shared_ptr<const ToeplitzMask> ToeplitzMask::for_graph(const Graph& graph,
-                                                            std::vector<std::int64_t> extent,
-                                                            at::Tensor offsets, OffsetTransform transform) {
-  auto mask = std::make_shared<const ToeplitzMask>(std::move(extent), std::move(offsets), transform);
-  const std::string grid = fmt::format("{}", fmt::join(mask->extent_, "x"));
-  check(graph.num_nodes() == mask->num_nodes_,
-        "ToeplitzMask: graph must be the {} grid of {} nodes, got {} nodes", grid, mask->num_nodes_,
-        graph.num_nodes());
+void check_grid(const Graph& graph, const std::vector<std::int64_t>& extent) {
+  const std::string grid = fmt::format("{}", fmt::join(extent, "x"));
+  std::int64_t cells = 1;
+  for (const std::int64_t size : extent) cells *= size;
+  check(graph.num_nodes() == cells, "ToeplitzMask: graph must be the {} grid of {} nodes, got {} nodes", grid,
+        cells, graph.num_nodes());
   const Graph given = graph_on_cpu(graph);
-  const bool is_grid = same_pattern(given, grid_graph(mask->extent_)) ||
-                       same_pattern(given, grid_graph(mask->extent_, {.diagonals = true}));
+  const bool is_grid =
+      same_pattern(given, grid_graph(extent)) || same_pattern(given, grid_graph(extent, {.diagonals = true}));
   check(is_grid,
         "ToeplitzMask: graph must be the {} grid with its nodes in row-major order, got another graph of {} "
-        "nodes "
-        "and {} entries",
+        "nodes and {} entries",
         grid, graph.num_nodes(), graph.num_entries());
-  return mask;
 }
 
 at::Tensor ToeplitzMask::template_grid(at::ScalarType dtype) const {

@@ -25,11 +25,11 @@ namespace {
 // What the operators take after the tensors of the mask. What is not given is the library's default.
 struct Settings {
   std::string kind, feature_map, engine;
-  std::optional<double> epsilon;
-  std::optional<std::int64_t> num_features;
+  std::optional<double> epsilon = {};
+  std::optional<std::int64_t> num_features = {};
   std::int64_t feature_seed = 0;
-  std::optional<double> guard;
-  std::optional<std::int64_t> max_workspace;
+  std::optional<double> guard = {};
+  std::optional<std::int64_t> max_workspace = {};
   bool check_finite = false;
 
   AttentionOptions options() const {

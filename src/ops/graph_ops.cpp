@@ -73,9 +73,32 @@ DirectedGraphTensors graph_from_dense(const at::Tensor& adjacency) {
   return with_direction(graph, graph.directed);
 }
 
-DirectedGraphTensors load_graph_tensors(std::string_view spec) {
-  const Graph graph = load_graph(std::string(spec)).graph;
-  return with_direction(graph, graph.directed);
+// The policies of the command line by their names; the last tensors are followed by what the file calls the nodes.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::string>> load_graph_tensors(
+    std::string_view spec, const c10::List<std::string>& option_names, const c10::List<std::string>& option_words) {
+  GraphPolicy policy;
+  check(option_names.size() == option_words.size(), "Graph: expected a word for each of {} options, got {}",
+        option_names.size(), option_words.size());
+  for (std::size_t i = 0; i < option_names.size(); ++i) {
+    const std::string name = option_names.get(i), word = option_words.get(i);
+    if (name == "duplicates") {
+      policy.duplicates = parse_word<Duplicates>(name, word);
+    } else if (name == "self_loops") {
+      policy.self_loops = parse_word<SelfLoops>(name, word);
+    } else if (name == "isolated") {
+      policy.isolated = parse_word<Isolated>(name, word);
+    } else if (name == "components") {
+      policy.components = parse_word<Components>(name, word);
+    } else if (name == "direction") {
+      policy.direction = parse_word<Direction>(name, word);
+    } else {
+      fail_unknown_word("option of Graph.load", name,
+                        {"duplicates", "self_loops", "isolated", "components", "direction"});
+    }
+  }
+  NamedGraph named = load_graph(std::string(spec), policy);
+  return {named.graph.row_ptr, named.graph.col, named.graph.weight,
+          at::scalar_tensor(named.graph.directed, at::kBool), std::move(named.names)};
 }
 
 GraphTensors knn(const at::Tensor& points, std::int64_t k, bool symmetric) {

@@ -12,7 +12,8 @@ TORCH_LIBRARY(topomask, m) {
       "str duplicates, str self_loops) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_csr(Tensor row_ptr, Tensor col, Tensor? weight) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_dense(Tensor adjacency) -> (Tensor, Tensor, Tensor, Tensor)");
-  def("load_graph(str spec) -> (Tensor, Tensor, Tensor, Tensor)");
+  def("load_graph(str spec, str[] option_names, str[] option_words) "
+      "-> (Tensor, Tensor, Tensor, Tensor, str[])");
   def("knn_graph(Tensor points, int k, bool symmetric) -> (Tensor, Tensor, Tensor)");
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
@@ -25,6 +26,7 @@ TORCH_LIBRARY(topomask, m) {
       "int ensemble) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
   def("sample_walks(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
       "float p_halt, float[] survival, str step, str coupling, int seed, int ensemble) -> Tensor");
+  def("derive_seeds(int seed, int count) -> Tensor");
   def("exact_kernel(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel) -> Tensor");
   def("modulate(Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
   def("modulate_backward(Tensor grad, Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");

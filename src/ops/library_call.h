@@ -30,7 +30,7 @@ Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at:
 
 // `needs` as the operators take it.
 inline std::vector<bool> wanted(at::IntArrayRef needs) {
-  return {needs.begin(), needs.end()};
+  return std::vector<bool>(needs.begin(), needs.end());
 }
 
 // For the forward operator: the result without a graph.

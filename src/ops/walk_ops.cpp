@@ -54,9 +54,19 @@ at::Tensor sample_walks_op(const at::Tensor& row_ptr, const at::Tensor& col, con
       walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, ensemble));
 }
 
+at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
+  check(count >= 0, "derive_seeds: count must be at least 0, got {}", count);
+  at::Tensor seeds = at::empty({count}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    seeds.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(
+        derive_seed(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(i)));
+  }
+  return seeds;
+}
+
 at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                            bool directed, std::string_view kernel) {
-  return exact_kernel(graph_from(row_ptr, col, weight, directed), NodeKernel::parse(std::string(kernel)));
+  return exact_kernel(graph_from(row_ptr, col, weight, directed), NodeKernel::parse(kernel.empty() ? kDefaultKernel : std::string(kernel)));
 }
 
 WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
@@ -115,6 +125,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("sample_features", sample_features_op);
   m.impl("sample_walks", sample_walks_op);
   m.impl("exact_kernel", exact_kernel_op);
+  m.impl("derive_seeds", derive_seeds);
   m.impl("modulate", modulate_op);
   m.impl("modulate_backward", modulate_backward_op);
 }

@@ -170,13 +170,13 @@ enum class View { apply, transposed, dense, entries, factors };
 at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
   switch (view) {
     case View::apply:
-      return mask.apply(x);
+      return mask.multiply(x);
     case View::transposed:
-      return mask.apply_transposed(x);
+      return mask.multiply(x, true);
     case View::entries:
       return mask.entries().front().values.to(x.scalar_type()) * x.sum();
     case View::factors: {
-      const LowRankFactors factors = mask.low_rank();
+      const Factors factors = mask.factors();
       return at::matmul(factors.left, factors.right.transpose(-2, -1)).to(x) * x.sum();
     }
     default:
@@ -187,10 +187,10 @@ at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
 void compare(const MaskCase& each, at::ScalarType dtype) {
   const auto at_home = each.make(leaves_of(each.parameters, at::kCPU, at::kDouble), at::kCPU);
   std::vector<View> views = {View::apply, View::transposed, View::dense};
-  if (at_home->has_entries()) views.push_back(View::entries);
-  if (at_home->has_low_rank()) views.push_back(View::factors);
+  if (at_home->profile().sparse()) views.push_back(View::entries);
+  if (at_home->profile().rank > 0) views.push_back(View::factors);
   std::vector<at::Tensor> values = each.parameters;
-  values.push_back(at::randn({at_home->num_heads(), at_home->num_nodes(), 37}, at::kDouble));
+  values.push_back(at::randn({at_home->heads(), at_home->num_nodes(), 37}, at::kDouble));
   for (const View view : views) {
     SCOPED_TRACE(::testing::Message()
                  << each.name << " " << c10::toString(dtype) << " view " << static_cast<int>(view));

@@ -179,9 +179,9 @@ void AttentionBench::add_engines() {
       if (candidate.engine == engine && !candidate.admissible) reason = candidate.reason;
     }
     const Engine real = engine == Engine::automatic ? report_.plan.engine : engine;
-    add("grf-" + engine_name(engine), true, walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
+    add(fmt::format("grf-{}", word_of(engine)), true, walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
         [this, options](const Operands& x) {
-          const auto mask = std::make_shared<const GrfMask>(mask_->with_modulation(x.modulation));
+          const auto mask = mask_->with_f(x.modulation);
           return attention(x.q, x.k, x.v, mask, options);
         },
         {reason, reason});
@@ -229,7 +229,7 @@ void AttentionBench::add_peers() {
   add(
       "unfused", true, walks_seconds_ + pattern_seconds_,
       [this, unfused, &map](const Operands& x) {
-        return (*unfused)(x, mask_->with_modulation(x.modulation), map);
+        return (*unfused)(x, *mask_->with_f(x.modulation), map);
       },
       reasons);
 }
@@ -296,7 +296,7 @@ void AttentionBench::run() {
   if (mask_entries_ >= 0) {
     const auto refresh = [this] {
       const at::NoGradGuard no_grad;
-      mask_->with_modulation(operands_.modulation).entries();
+      mask_->with_f(operands_.modulation)->entries();
     };
     works.push_back({refresh, command_.repeats});
   }

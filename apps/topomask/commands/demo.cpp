@@ -67,14 +67,14 @@ Json error_table(const DemoCommand& command, bool print) {
   Progress progress("error table", command.run.quiet);
   constexpr std::int64_t kStudies = std::size(kReference) * kWalkCounts.size();
   for (const ReferenceRow& reference : kReference) {
-    Series series{.label = coupling_name(reference.coupling),
+    Series series{.label = word_of(reference.coupling),
                   .x = {},
                   .y = {},
                   .colour = series_colour(chart.series.size())};
     for (std::size_t i = 0; i < kWalkCounts.size(); ++i) {
       FeatureOptions options;
       options.walks.num_walks = kWalkCounts[i];
-      options.walks.max_hops = kDefaultMaxHops;
+      options.walks.max_hops = WalkOptions().max_hops;
       options.walks.coupling = reference.coupling;
       options.walks.seed = command.run.seed;
       const auto finished = static_cast<std::int64_t>(rows.size());
@@ -119,7 +119,7 @@ void draw_masks(const DemoCommand& command) {
   const Graph graph = normalise(grid_graph({kSide, kSide}), Normalisation::symmetric);
   const NodeKernel kernel = NodeKernel::parse("diffusion:sigma2=4");
   FeatureOptions options;
-  options.walks.max_hops = kDefaultMaxHops;
+  options.walks.max_hops = WalkOptions().max_hops;
   options.walks.coupling = Coupling::both;
   options.walks.seed = command.run.seed;
   const at::Tensor exact = estimated_target(graph, kernel, options);
@@ -154,7 +154,7 @@ Json time_table(const DemoCommand& command, bool print) {
   Json rows = Json::array();
   WalkOptions options;
   options.num_walks = 16;
-  options.max_hops = kDefaultMaxHops;
+  options.max_hops = WalkOptions().max_hops;
   options.seed = command.run.seed;
   for (std::int64_t side = kSmallestSide; side <= command.largest; side *= 2) {
     const Graph graph = normalise(grid_graph({side, side}), Normalisation::symmetric);

@@ -51,7 +51,7 @@ SizeResult measure(std::int64_t side, std::uint64_t seed) {
   const GrfMask mask(graph, options, x.modulation);
   // As in `bench attention`: every pass computes Phi and M for the current f; walks and pattern are there.
   const auto masked = [&] {
-    attention(x.q, x.k, x.v, std::make_shared<const GrfMask>(mask.with_modulation(x.modulation)));
+    attention(x.q, x.k, x.v, mask.with_f(x.modulation));
   };
   std::vector<TimedWork> works = {{masked, kRepeats},
                                   {[&] { unmasked_linear_attention(x, FeatureMap{}); }, kRepeats}};
@@ -60,7 +60,7 @@ SizeResult measure(std::int64_t side, std::uint64_t seed) {
   masked();
   result.peak_bytes = memory.bytes();
   result.nonzeros_per_row =
-      static_cast<double>(mask.num_entries_total()) / static_cast<double>(graph.num_nodes());
+      static_cast<double>(mask.profile().entries) / static_cast<double>(graph.num_nodes());
   for (std::size_t i = 1; i < works.size(); ++i) works[i].call();
   time_in_turns(c10::kCPU, works);
   result.masked = summarise_times(works[0].seconds);

@@ -70,8 +70,8 @@ void run_kernel_error(const KernelErrorCommand& command) {
   }
   if (command.run.json) {
     nlohmann::ordered_json json = {{"kernel", kernel.to_string()},
-                                   {"coupling", coupling_name(studies.front().walks.coupling)},
-                                   {"ensembles", ensembles_name(studies.front().ensembles)},
+                                   {"coupling", word_of(studies.front().walks.coupling)},
+                                   {"ensembles", word_of(studies.front().ensembles)},
                                    {"trials", command.trials},
                                    {"truncation_error", rows.front().truncation_error},
                                    {"results", nlohmann::ordered_json::array()}};
