@@ -29,6 +29,12 @@ HWY_INLINE T exponentiate(T* dot, std::int64_t count, T scale) {
   return max;
 }
 
+// 1 / D_i, or 0 for a guarded row. NaN is not guarded.
+template <class T>
+HWY_INLINE T inverse_of(T normaliser, T guard) {
+  return std::abs(normaliser) <= guard ? T{0} : 1 / normaliser;
+}
+
 // Rows of scratch memory, kept from row to row.
 template <class T>
 struct Scratch {
@@ -89,7 +95,7 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
       weight[p] *= head.value[first + p];
       normaliser += weight[p];
     }
-    const T inverse = std::abs(normaliser) > head.rule.guard ? 1 / normaliser : T{0};
+    const T inverse = inverse_of(normaliser, head.rule.guard);
     inverse_normaliser[row] = inverse;
     for (std::int64_t p = 0; p < count; ++p) weight[p] *= inverse;
     indexed_sum([&](std::int64_t p) { return weight[p]; }, head.v, index, count, head.value_columns, false,
@@ -275,7 +281,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
     const auto normalise = [&, write = result.row(row)](int i, auto sum) HWY_ATTR {
       if (i == 0) {
         normaliser += hn::GetLane(hn::SumOfLanes(four, normalisers));
-        inverse = std::abs(normaliser) > head.rule.guard ? 1 / normaliser : T{0};
+        inverse = inverse_of(normaliser, head.rule.guard);
         inverse_normaliser[row] = inverse;
       }
       write(i, hn::Mul(sum, hn::Set(d, inverse)));

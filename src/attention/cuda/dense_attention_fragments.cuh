@@ -61,7 +61,7 @@ __device__ float dot(Pair x, Pair y) {
   return fmaf(u.x, w.x, u.y * w.y);
 }
 
-// max(x, 0) + epsilon, on pairs.
+// max(x, 0) + epsilon, on pairs; NaN stays NaN.
 template <class T>
 struct ReluFeatures {
   using Vector = typename Half<T>::Vector;
@@ -70,7 +70,7 @@ struct ReluFeatures {
   __device__ explicit ReluFeatures(float e)
       : zero(Half<T>::round(make_float2(0, 0))), epsilon(Half<T>::round(make_float2(e, e))) {}
   __device__ Pair operator()(Pair x) const {
-    const Vector y = __hadd2(__hmax2(reinterpret_cast<const Vector&>(x), zero), epsilon);
+    const Vector y = __hadd2(__hmax2_nan(reinterpret_cast<const Vector&>(x), zero), epsilon);
     return reinterpret_cast<const Pair&>(y);
   }
   // The same, but where x is positive the result is above epsilon even if x is too small to change it. So the
@@ -79,10 +79,11 @@ struct ReluFeatures {
     // Bits of positive numbers are in order: this is the next number after epsilon, twice.
     const Pair above = reinterpret_cast<const Pair&>(epsilon) + 0x00010001u;
     const Pair least = __hgt2_mask(reinterpret_cast<const Vector&>(x), zero) & above, y = (*this)(x);
-    const Vector larger = __hmax2(reinterpret_cast<const Vector&>(y), reinterpret_cast<const Vector&>(least));
+    const Vector larger =
+        __hmax2_nan(reinterpret_cast<const Vector&>(y), reinterpret_cast<const Vector&>(least));
     return reinterpret_cast<const Pair&>(larger);
   }
-  // A pair of gradients, or zeros where the input was not positive.
+  // A pair of gradients, or zeros where the input was not positive (or NaN).
   __device__ Pair backward(Pair gradient, Pair features) const {
     return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(features), epsilon);
   }

@@ -50,7 +50,7 @@ __global__ void combine_forward(const __grid_constant__ RowAttentionForward pass
   };
   R normaliser = 0;
   for (std::int64_t s = at.first_segment; s < at.last_segment; ++s) normaliser += factor(s) * segment(s)[d_v];
-  const R inverse = abs(normaliser) > static_cast<R>(shape.rule.guard) ? 1 / normaliser : R{0};
+  const R inverse = inverse_of(normaliser, static_cast<R>(shape.rule.guard));
   if (threadIdx.x == 0) {
     static_cast<R*>(pass.inverse)[at.pair * pass.mask.num_rows + at.row] = inverse;
     if (shape.rule.is_softmax())

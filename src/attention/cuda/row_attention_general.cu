@@ -30,7 +30,7 @@ __device__ Place place_of(const RowAttentionShape& shape, std::int64_t item_bloc
 template <class T>
 __device__ RealOf<T> feature(T x, bool relu, RealOf<T> epsilon) {
   const RealOf<T> real = to_real(x);
-  return relu ? max(real, RealOf<T>{0}) + epsilon : real;
+  return relu ? row_attention::relu(real) + epsilon : real;
 }
 
 template <class T>
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
     }
     return;
   }
-  const R inverse = abs(normaliser) > static_cast<R>(shape.rule.guard) ? 1 / normaliser : R{0};
+  const R inverse = inverse_of(normaliser, static_cast<R>(shape.rule.guard));
   if (first_column == 0) {
     static_cast<R*>(pass.inverse)[at.pair * pass.mask.num_rows + item.row] = inverse;
     if (shape.rule.is_softmax())

@@ -145,7 +145,7 @@ __device__ inline void query_features(uint4 raw, bool inside, float epsilon, flo
   Vector<T>::unpack(raw, q);
 #pragma unroll
   for (float& x : q) {
-    if constexpr (kKind == ScoreKind::relu) x = fmaxf(x, 0.0f) + epsilon;
+    if constexpr (kKind == ScoreKind::relu) x = relu(x) + epsilon;
     if (!inside) x = 0;
   }
 }
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
       }
       continue;
     }
-    const float inverse = fabsf(normaliser) > static_cast<float>(shape.rule.guard) ? 1 / normaliser : 0.0f;
+    const float inverse = inverse_of(normaliser, static_cast<float>(shape.rule.guard));
     if (group.lane == 0) {
       const std::int64_t at = group.pair * pass.mask.num_rows + now.row;
       static_cast<float*>(pass.inverse)[at] = inverse;
