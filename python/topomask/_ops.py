@@ -154,6 +154,16 @@ def _fake_gradients(inputs: list[Tensor], needs: list[int]) -> list[Tensor]:
     return [x.new_empty(x.shape if need else 0) for x, need in zip(inputs, needs, strict=True)]
 
 
+@torch.library.register_fake("topomask::attention_forward")
+def _(q, k, v, mask, constants, parameters, kind, feature_map, engine, *others):  # type: ignore[no-untyped-def]
+    out = torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)
+    batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
+    shape = [int(size) for size in (q.shape[1], nodes, q.shape[-1], v.shape[-1])]
+    saved = ops.attention_saved(mask, shape, q.dtype, q.device, kind, feature_map, engine)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return [out, *(v.new_empty(batch * size[0], *size[1:], dtype=wide) for size in saved)]
+
+
 @torch.library.register_fake("topomask::attention_backward")
 def _(grad, q, k, v, mask, constants, parameters, *others):  # type: ignore[no-untyped-def]
     return _fake_gradients([q, k, v, *parameters], others[-1])

@@ -87,7 +87,8 @@ class NodeKernel:
             graph, self.num_walks, self.p_halt, self.max_hops, seed=self.seed, init=self.kernel,
             coupling=self.coupling, normalise=self.normalise, dtype=torch.float64,  # type: ignore[arg-type]
         )  # fmt: skip
-        query, key = mask.features()
+        with torch.no_grad():
+            query, key = mask.features()
         self._query, self._key = query, key
         return self
 

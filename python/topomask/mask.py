@@ -95,12 +95,11 @@ class Mask(ExactBuffers):
             parts = [ops.make_tensor_mask("sparse", pattern[:2], [values]) for pattern, values in entries]
             if len(parts) > 1:
                 raise ValueError(f"{type(self).__name__}: entries of your own must share one pattern")
-            return parts[0][0], parts[0][1], [entries[0][1]]
+            return *parts[0], [entries[0][1]]
         factors = self.factors()
         if factors is None:
             return None
-        recipe, constants, _ = ops.make_tensor_mask("low-rank", [], list(factors))
-        return recipe, constants, list(factors)
+        return *ops.make_tensor_mask("low-rank", [], list(factors)), list(factors)
 
     def _expression(self) -> Expression | None:
         """None where the library can only ask for products."""
@@ -112,8 +111,7 @@ class Mask(ExactBuffers):
         if expression is not None:
             return expression
         matrix = self.dense()
-        recipe, constants, _ = ops.make_tensor_mask("dense", [], [matrix])
-        return recipe, constants, [matrix]
+        return *ops.make_tensor_mask("dense", [], [matrix]), [matrix]
 
     def extra_repr(self) -> str:
         return f"nodes={self.num_nodes}, heads={self.heads}"
@@ -255,8 +253,8 @@ class CombinedMask(LibraryMask):
         recipes = tuple(recipe for recipe, *_ in expressions)
         if self._combined is None or self._combined[0] != recipes:
             made = ops.combine_masks(self._name, list(recipes), self._numbers, constants, parameters)
-            self._combined = recipes, made[0]
-            self.num_nodes, self.heads = ops.mask_profile(made[0])[:2]
+            self._combined = recipes, made
+            self.num_nodes, self.heads = ops.mask_profile(made)[:2]
         return self._combined[1], constants, parameters
 
 

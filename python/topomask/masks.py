@@ -402,7 +402,7 @@ class SparseMask(LibraryMask):
         super().__init__(row_ptr.shape[0] - 1)
         values = torch.as_tensor(values).detach().clone()
         rows = [row_ptr.to(values.device, torch.int64), col.to(values.device, torch.int32)]
-        self._adopt(ops.make_tensor_mask("sparse", rows, [values]))
+        self._adopt((*ops.make_tensor_mask("sparse", rows, [values]), [values]))
         self.values.requires_grad_(learnable)
 
 
@@ -414,8 +414,9 @@ class DenseMask(LibraryMask):
 
     def __init__(self, matrix: Tensor, *, learnable: bool = False) -> None:
         super().__init__(matrix.shape[-1])
-        matrix = torch.as_tensor(matrix).detach()
-        self._adopt(ops.make_tensor_mask("dense", [], [(matrix if matrix.dim() != 2 else matrix[None]).clone()]))
+        matrix = torch.as_tensor(matrix).detach().clone()
+        matrix = matrix[None] if matrix.dim() == 2 else matrix
+        self._adopt((*ops.make_tensor_mask("dense", [], [matrix]), [matrix]))
         self.matrix.requires_grad_(learnable)
 
 

@@ -224,18 +224,21 @@ std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKi
       {rows, dtype}, {kind == ScoreKind::softmax ? rows : none, dtype}, {rounds_last ? out : none, dtype}};
 }
 
+at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask) {
+  const at::ScalarType dtype = inputs.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  // A mask that works anywhere writes itself out on the CPU.
+  return mask.dense(dtype).to(inputs.q.device());
+}
+
 at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   // Copies and conversions are made here, where autograd sees them: the backward pass needs no others.
   EngineInputs inputs = given;
-  at::ScalarType dtype = at::kFloat;
   if (on_tensor_cores(given)) {
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = as_rows(*x);
   } else {
     inputs = widened(given);
-    dtype = inputs.q.scalar_type();
   }
-  // A mask that works anywhere writes itself out on the CPU.
-  const at::Tensor matrix = mask.dense(dtype).to(given.q.device());
+  const at::Tensor matrix = mask_matrix(inputs, mask);
   auto state = c10::make_intrusive<State>();
   state->rule = inputs.rule;
   state->max_workspace = inputs.max_workspace;

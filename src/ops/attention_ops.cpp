@@ -1,4 +1,5 @@
 // Masked attention as one operator: checks, plan, values of M, engine and backward pass are the library's.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -9,6 +10,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "attention/engines.h"
@@ -64,6 +66,31 @@ MaskPtr mask_for(const std::string& recipe, at::TensorList constants, at::Tensor
   return std::make_shared<NoMask>(q.size(q.dim() == 3 ? 0 : 2));
 }
 
+// Whether attention_forward keeps what the backward pass needs: the engine must be named, and a tracer must know the
+// number of entries.
+bool keeps_something(const std::string& recipe, const AttentionOptions& options, const AttentionShape& shape) {
+  if (recipe.empty() || !has_pure_passes(options, options.engine, shape)) return false;
+  return options.engine == Engine::dense || profile_of(recipe).entries_counted;
+}
+
+// The plan for a batch of one serves every batch: all engines take proportionally longer for more.
+Engine traced_engine(const std::string& recipe, const AttentionOptions& options, const at::Tensor& q,
+                     const at::Tensor& v) {
+  const auto size = [](const at::Tensor& x, std::int64_t axis) {
+    return x.sym_size(axis).guard_int(__FILE__, __LINE__);
+  };
+  const bool packed = q.dim() == 3;
+  AttentionShape shape;
+  shape.heads = size(q, 1);
+  shape.num_nodes = size(q, packed ? 0 : 2);
+  shape.d = size(q, -1);
+  shape.d_v = size(v, -1);
+  shape.dtype = q.scalar_type();
+  shape.device = q.device();
+  const MaskProfile profile = recipe.empty() ? NoMask(shape.num_nodes).profile() : profile_of(recipe);
+  return plan_attention(profile, shape, options).engine;
+}
+
 TensorFunction run_attention(const std::string& recipe, at::TensorList constants, const Settings& settings) {
   return [recipe, constants = constants.vec(), options = settings.options()](const Tensors& x) {
     check_place("attention", "q", x[0]);
@@ -94,45 +121,152 @@ at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return without_graph(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters));
 }
 
+// ---- while tracing ----
+
+// The result, then what the backward pass needs of the forward pass; with nothing kept, that runs it again.
+Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::string_view mask,
+                             at::TensorList constants, at::TensorList parameters, std::string_view kind,
+                             std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                             std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                             std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                             bool check_finite) {
+  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
+                          num_features,      feature_seed,             guard,               max_workspace,
+                          check_finite};
+  const AttentionOptions options = settings.options();
+  if (!keeps_something(std::string(mask), options, AttentionShape::of(q, v)))
+    return {attention_op(q, k, v, mask, constants, parameters, kind, feature_map, engine, epsilon, num_features,
+                         feature_seed, guard, max_workspace, check_finite)};
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
+  EngineResult result = attention_forward(q, k, v, *made, options);
+  Tensors all = {laid_out_like(v, result.out)};
+  all.insert(all.end(), result.saved.begin(), result.saved.end());
+  return all;
+}
+
 Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v, std::string_view mask, at::TensorList constants,
-                              at::TensorList parameters, std::string_view kind, std::string_view feature_map,
-                              std::string_view engine, std::optional<double> epsilon, std::optional<std::int64_t> num_features,
-                              std::int64_t feature_seed, std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                              at::TensorList parameters, at::TensorList result, std::string_view kind,
+                              std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                              std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                              std::optional<double> guard, std::optional<std::int64_t> max_workspace,
                               bool check_finite, at::IntArrayRef needs) {
   const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
                           num_features,      feature_seed,             guard,               max_workspace,
                           check_finite};
-  return gradients_of(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters), grad,
-                      wanted(needs));
+  const Tensors inputs = operands(q, k, v, parameters);
+  if (result.size() <= 1)
+    return gradients_of(run_attention(std::string(mask), constants, settings), inputs, grad, wanted(needs));
+  // A kernel runs below autograd; here the graph from the parameters to the entries of M is wanted.
+  const WithAutograd above;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
+  const std::vector<bool> all_needs = wanted(needs);
+  AttentionGradients found = attention_backward(grad, q, k, v, made, settings.options(),
+                                                {result[0], result.slice(1).vec()},
+                                                {all_needs.begin() + 3, all_needs.end()});
+  Tensors gradients = {found.q, found.k, found.v};
+  gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());
+  return filled(std::move(gradients), inputs, all_needs);
 }
+
+struct TracedState : torch::CustomClassHolder {
+  std::string mask;
+  Tensors constants;
+  Settings settings;
+  std::size_t inputs = 0;
+};
+
+// The forward and the backward operator as one differentiable call.
+class TracedAttention : public torch::autograd::Function<TracedAttention> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
+                            const c10::intrusive_ptr<TracedState>& state) {
+    static const auto forward = find_operator<decltype(attention_forward_op)>("topomask::attention_forward");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const Settings& s = state->settings;
+    const Tensors result =
+        forward.call(inputs[0], inputs[1], inputs[2], state->mask, state->constants, inputs.slice(3), s.kind,
+                     s.feature_map, s.engine, s.epsilon, s.num_features, s.feature_seed, s.guard, s.max_workspace,
+                     s.check_finite);
+    Tensors kept = inputs.vec();
+    kept.insert(kept.end(), result.begin(), result.end());
+    state->inputs = inputs.size();
+    context->save_for_backward(kept);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return result[0];
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    static const auto backward = find_operator<decltype(attention_backward_op)>("topomask::attention_backward");
+    const Tensors kept = context->get_saved_variables();
+    const auto state = c10::static_intrusive_pointer_cast<TracedState>(context->saved_data["state"].toCapsule());
+    const at::TensorList inputs = at::TensorList(kept).slice(0, state->inputs);
+    std::vector<std::int64_t> needs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) needs.push_back(context->needs_input_grad(i));
+    const Settings& s = state->settings;
+    torch::autograd::variable_list result = backward.call(
+        grads[0], inputs[0], inputs[1], inputs[2], state->mask, state->constants, inputs.slice(3),
+        at::TensorList(kept).slice(state->inputs), s.kind, s.feature_map, s.engine, s.epsilon, s.num_features,
+        s.feature_seed, s.guard, s.max_workspace, s.check_finite, needs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (needs[i] == 0) result[i] = at::Tensor();
+    }
+    result.emplace_back();  // for the state
+    return result;
+  }
+};
 
 at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               std::string_view mask, at::TensorList constants, at::TensorList parameters,
                               std::string_view kind, std::string_view feature_map, std::string_view engine,
-                              std::optional<double> epsilon, std::optional<std::int64_t> num_features, std::int64_t feature_seed,
-                        std::optional<double> guard,
+                              std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                              std::int64_t feature_seed, std::optional<double> guard,
                               std::optional<std::int64_t> max_workspace, bool check_finite) {
-  static const auto forward = find_operator<decltype(attention_op)>("topomask::attention");
-  static const auto backward = find_operator<decltype(attention_backward_op)>("topomask::attention_backward");
   const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
                           num_features,      feature_seed,             guard,               max_workspace,
                           check_finite};
+  const Tensors inputs = operands(q, k, v, parameters);
   LibraryCall call;
+  call.forward_operator = [=](const Tensors& x) {
+    static const auto forward = find_operator<decltype(attention_op)>("topomask::attention");
+    return forward.call(x[0], x[1], x[2], mask, constants, at::TensorList(x).slice(3), kind, feature_map, engine,
+                        epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
+  };
+  if (is_learning(inputs) && is_traced(inputs)) {
+    refuse_forward_mode(inputs);
+    auto state = c10::make_intrusive<TracedState>();
+    state->mask = mask;
+    state->constants = constants.vec();
+    state->settings = settings;
+    state->settings.engine = word_of(traced_engine(std::string(mask), settings.options(), q, v));
+    return TracedAttention::apply(at::TensorList(inputs), state);
+  }
   call.run = run_attention(std::string(mask), constants, settings);
-  call.forward_operator = [=, recipe = std::string(mask), kept = constants.vec()](const Tensors& x) {
-    return forward.call(x[0], x[1], x[2], recipe, kept, at::TensorList(x).slice(3), settings.kind,
-                        settings.feature_map, settings.engine, epsilon, num_features, feature_seed, guard,
-                        max_workspace, check_finite);
-  };
-  call.backward_operator = [=, recipe = std::string(mask), kept = constants.vec()](
-                               const at::Tensor& grad, const Tensors& x, const std::vector<bool>& needs) {
-    const std::vector<std::int64_t> flags(needs.begin(), needs.end());
-    return backward.call(grad, x[0], x[1], x[2], recipe, kept, at::TensorList(x).slice(3), settings.kind,
-                         settings.feature_map, settings.engine, epsilon, num_features, feature_seed, guard,
-                         max_workspace, check_finite, flags);
-  };
-  return differentiable(operands(q, k, v, parameters), call);
+  return differentiable(inputs, call);
+}
+
+// Sizes of what attention_forward keeps for a batch of one, the first of each proportional to the batch.
+std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask, at::IntArrayRef shape,
+                                                          at::ScalarType dtype, at::Device device,
+                                                          std::string_view kind, std::string_view feature_map,
+                                                          std::string_view engine) {
+  check(shape.size() == 4, "attention_saved: expected heads, nodes and channels of q and v, got {} numbers",
+        shape.size());
+  const AttentionShape sizes{1, shape[0], shape[1], shape[2], shape[3], dtype, device};
+  const Settings settings{.kind = std::string(kind), .feature_map = std::string(feature_map), .engine = std::string(engine)};
+  const AttentionOptions options = settings.options();
+  if (!keeps_something(std::string(mask), options, sizes)) return {};
+  const ScoreKind scores = score_rule_of(options, options.engine, sizes.d).kind;
+  const MaskProfile profile = profile_of(std::string(mask));
+  const std::int64_t entries = profile.pattern_per_head ? profile.entries : profile.entries * sizes.heads;
+  std::vector<std::vector<std::int64_t>> result;
+  for (const SavedTensor& saved : options.engine == Engine::mask ? mask_engine_saved(sizes, scores, entries)
+                                                                 : dense_engine_saved(sizes, scores))
+    result.push_back(saved.sizes);
+  return result;
 }
 
 // ---- a pattern without a mask ----
@@ -191,7 +325,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, std::int64_t> column_operands(
                           .feature_seed = feature_seed,
                           .max_workspace = max_workspace};
   const AttentionOptions options = settings.options();
-  check_attention_operands(q, k, v, num_nodes, heads, options);
+  check_attention_operands(q, k, v, "of your own", num_nodes, heads, options);
   const auto wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto by_node = [&](const at::Tensor& x) {
     return (x.dim() == 3 ? x.permute({1, 0, 2}).unsqueeze(2) : x.permute({1, 2, 0, 3})).to(wide);
@@ -235,7 +369,9 @@ std::string plan_attention_op(std::string_view mask, at::IntArrayRef shape, at::
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("attention", attention_op);
+  m.impl("attention_forward", attention_forward_op);
   m.impl("attention_backward", attention_backward_op);
+  m.impl("attention_saved", attention_saved_op);
   m.impl("plan_attention", plan_attention_op);
 }
 

@@ -340,7 +340,7 @@ Expression describe_tensors(const std::string& name, std::vector<at::Tensor> con
     }
     recipe.constants = constants.size();
     recipe.parameters = parameters.size();
-    return finish(recipe, constants, build(recipe, constants, parameters));
+    return finish(recipe, constants, build(recipe, constants, detached(parameters)));
   });
 }
 

@@ -35,9 +35,9 @@ TORCH_LIBRARY(topomask, m) {
   // what needs no gradient; `needs` counts x first, then the parameters.
   def("make_mask(str name, Tensor[] graph, bool directed, int num_nodes, int heads, str settings, "
       "str[] given_names, Tensor[] given, ScalarType dtype, Device device) -> (str, Tensor[], Tensor[])");
-  def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[], Tensor[])");
+  def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[])");
   def("combine_masks(str name, str[] parts, int[] numbers, Tensor[] constants, Tensor[] parameters) "
-      "-> (str, Tensor[], Tensor[])");
+      "-> str");
   def("mask_profile(str mask) -> int[]");
   def("mask_catalogue() -> str");
   def("mask_multiply(str mask, Tensor[] constants, Tensor[] parameters, Tensor x, bool transposed) -> Tensor");
@@ -55,9 +55,17 @@ TORCH_LIBRARY(topomask, m) {
   def("attention(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
       "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
       "int? max_workspace, bool check_finite) -> Tensor");
+  // While tracing: the result and what the backward pass needs of it. attention_saved: sizes of the latter for a
+  // batch of one.
+  def("attention_forward(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
+      "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
+      "int? max_workspace, bool check_finite) -> Tensor[]");
   def("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, "
-      "Tensor[] parameters, str kind, str feature_map, str engine, float? epsilon, int? num_features, "
-      "int feature_seed, float? guard, int? max_workspace, bool check_finite, int[] needs) -> Tensor[]");
+      "Tensor[] parameters, Tensor[] result, str kind, str feature_map, str engine, float? epsilon, "
+      "int? num_features, int feature_seed, float? guard, int? max_workspace, bool check_finite, int[] needs) "
+      "-> Tensor[]");
+  def("attention_saved(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
+      "str engine) -> int[][]");
   // Over the entries of a pattern, with a weight or an additive bias for each.
   def("csr_attention(Tensor q, Tensor k, Tensor v, Tensor row_ptr, Tensor col, Tensor? values, bool is_bias, "
       "str kind, str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <functional>
 #include <vector>
@@ -19,6 +20,23 @@ struct LibraryCall {
   std::function<Tensors(const at::Tensor& grad, const Tensors&, const std::vector<bool>& needs)>
       backward_operator;
 };
+
+// What an autograd kernel asks about its tensors.
+bool is_learning(const Tensors& inputs);  // gradients are wanted of one of them
+bool is_traced(const Tensors& inputs);    // torch records the call
+void refuse_forward_mode(const Tensors& inputs);
+
+// A kernel runs below autograd; within this scope its operations are differentiable again.
+class WithAutograd {
+ public:
+  WithAutograd();
+
+ private:
+  c10::impl::ForceDispatchKeyGuard guard_;
+};
+
+// Gradients as a backward operator returns them: empty where none is needed, zeros where there is none.
+Tensors filled(Tensors gradients, const Tensors& inputs, const std::vector<bool>& needs);
 
 // For the autograd key: the result of the call with its gradient.
 at::Tensor differentiable(const Tensors& inputs, const LibraryCall& call);

@@ -47,16 +47,17 @@ ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool
   return tensors_of(describe_mask(request, directed, ptr));
 }
 
-ExpressionTensors make_tensor_mask_op(std::string_view name, at::TensorList constants,
-                                      at::TensorList parameters) {
-  return tensors_of(describe_tensors(std::string(name), constants.vec(), parameters.vec()));
+// Neither returns what it was given: an operator's results are not its arguments.
+std::tuple<std::string, Tensors> make_tensor_mask_op(std::string_view name, at::TensorList constants,
+                                                     at::TensorList parameters) {
+  Expression made = describe_tensors(std::string(name), constants.vec(), parameters.vec());
+  return {std::move(made.recipe), std::move(made.constants)};
 }
 
-ExpressionTensors combine_masks_op(std::string_view name, const c10::List<std::string>& parts,
-                                   at::IntArrayRef numbers, at::TensorList constants,
-                                   at::TensorList parameters) {
-  return tensors_of(describe_combination(std::string(name), parts.vec(), numbers.vec(), constants.vec(),
-                                         parameters.vec()));
+std::string combine_masks_op(std::string_view name, const c10::List<std::string>& parts, at::IntArrayRef numbers,
+                             at::TensorList constants, at::TensorList parameters) {
+  return describe_combination(std::string(name), parts.vec(), numbers.vec(), constants.vec(), parameters.vec())
+      .recipe;
 }
 
 // The catalogue as JSON, for documentation and its tests.
