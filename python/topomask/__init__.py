@@ -35,6 +35,7 @@ from topomask.masks import (
     ToeplitzMask,
     catalogue,
 )
+from topomask.neighbours import Neighbours, knn, radius
 
 __version__ = _version()
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Mask",
     "NeighbourMask",
     "NoMask",
+    "Neighbours",
     "NodeKernel",
     "PowerSeriesMask",
     "ScaledMask",
@@ -64,9 +66,11 @@ __all__ = [
     "WalkFeatures",
     "attention",
     "catalogue",
+    "knn",
     "nn",
     "normalise",
     "plan_attention",
+    "radius",
     "sample_walk_features",
     "union",
 ]

@@ -53,9 +53,35 @@ def _(adjacency):  # type: ignore[no-untyped-def]
     return (*_fake_graph(adjacency.shape[0]), _fake_flag())
 
 
-@torch.library.register_fake("topomask::knn_graph")
-def _(points, k, symmetric):  # type: ignore[no-untyped-def]
-    return _fake_graph(points.shape[0], points.device)
+def _fake_lists(points, size, queries):  # type: ignore[no-untyped-def]
+    rows = (points if queries is None else queries).shape[0]
+    wide = points.dtype if points.dtype == torch.float64 else torch.float32
+    return (
+        points.new_empty(rows, size, dtype=torch.int32),
+        points.new_empty(rows, size, dtype=wide),
+        points.new_empty(rows, dtype=torch.int32),
+    )
+
+
+@torch.library.register_fake("topomask::knn")
+def _(points, k, queries, *others):  # type: ignore[no-untyped-def]
+    return _fake_lists(points, k, queries)
+
+
+@torch.library.register_fake("topomask::radius")
+def _(points, r, max_neighbours, queries, *others):  # type: ignore[no-untyped-def]
+    return _fake_lists(points, max_neighbours, queries)
+
+
+@torch.library.register_fake("topomask::knn_edges")
+@torch.library.register_fake("topomask::radius_edges")
+def _(points, *others):  # type: ignore[no-untyped-def]
+    return points.new_empty(2, _unknown_size(), dtype=torch.int64)
+
+
+@torch.library.register_fake("topomask::ptr_of_batch")
+def _(batch, num_graphs):  # type: ignore[no-untyped-def]
+    return batch.new_empty(num_graphs + 1, dtype=torch.int64)
 
 
 @torch.library.register_fake("topomask::grid_graph")

@@ -101,10 +101,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::stri
           at::scalar_tensor(named.graph.directed, at::kBool), std::move(named.names)};
 }
 
-GraphTensors knn(const at::Tensor& points, std::int64_t k, bool symmetric) {
-  return tensors_of(knn_graph(points.detach(), {.k = k, .symmetric = symmetric}));
-}
-
 GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {
   return tensors_of(grid_graph(extent.vec(), {.diagonals = diagonals, .wrap = wrap}));
 }
@@ -130,7 +126,6 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("graph_from_edges", graph_from_edges);
   m.impl("graph_from_csr", graph_from_csr);
   m.impl("graph_from_dense", graph_from_dense);
-  m.impl("knn_graph", knn);
   m.impl("normalise", normalised_weight);
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);

@@ -14,11 +14,23 @@ TORCH_LIBRARY(topomask, m) {
   def("graph_from_dense(Tensor adjacency) -> (Tensor, Tensor, Tensor, Tensor)");
   def("load_graph(str spec, str[] option_names, str[] option_words) "
       "-> (Tensor, Tensor, Tensor, Tensor, str[])");
-  def("knn_graph(Tensor points, int k, bool symmetric) -> (Tensor, Tensor, Tensor)");
+  def("knn_graph(Tensor points, int? k, bool? symmetric, Tensor? ptr, Tensor? box) "
+      "-> (Tensor, Tensor, Tensor, bool)");
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
+
+  // Neighbours: index [Q, k] int32, squared distances [Q, k], count [Q] int32; or edges [2, E] int64.
+  def("knn(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
+      "bool? include_self) -> (Tensor, Tensor, Tensor)");
+  def("knn_edges(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
+      "bool? include_self) -> Tensor");
+  def("radius(Tensor points, float r, int max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
+      "Tensor? box, bool? include_self) -> (Tensor, Tensor, Tensor)");
+  def("radius_edges(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, "
+      "Tensor? query_ptr, Tensor? box, bool? include_self) -> Tensor");
+  def("ptr_of_batch(Tensor batch, int num_graphs) -> Tensor");
 
   // Walks: row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
   def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "

@@ -344,7 +344,7 @@ def test_errors(karate: topomask.Graph) -> None:
         (lambda: topomask.LearnedFeaturesMask(4, 0), "rank must be at least 1"),
         (lambda: topomask.SumMask(), "at least one mask"),
         (lambda: topomask.SumMask(topomask.NoMask(3), topomask.NoMask(4)), "must have 3 nodes as the first"),
-        (lambda: topomask.BlockDiagonalMask(mask, topomask.LearnedFeaturesMask(4, 2, 3)), "1 head or 3 heads"),
+        (lambda: topomask.BlockDiagonalMask(mask, topomask.LearnedFeaturesMask(4, 2, 3)), "1 head or 2 heads"),
         (lambda: topomask.ScaledMask(mask, torch.ones(3)), "row_scale must be float32 or float64 \\[34\\]"),
     ):
         with pytest.raises(ValueError, match=message):

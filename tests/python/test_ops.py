@@ -47,7 +47,11 @@ def samples() -> dict[str, tuple]:
         "graph_from_edges": (EDGES, torch.ones(9), 6, False, "drop", "keep"),
         "graph_from_csr": rows,
         "graph_from_dense": (graph.to_dense(),),
-        "knn_graph": (torch.rand(10, 2), 2, True),
+        "knn": (torch.rand(10, 2), 2, None, None, None, None, None),
+        "knn_edges": (torch.rand(10, 2), 2, None, torch.tensor([0, 4, 10]), None, torch.ones(2), None),
+        "radius": (torch.rand(10, 2), 0.3, 4, torch.rand(3, 2), None, None, None, None),
+        "radius_edges": (torch.rand(10, 2), 0.3, None, None, None, None, None, True),
+        "ptr_of_batch": (torch.tensor([0, 0, 2]), 3),
         "grid_graph": ([2, 3], False, False),
         "normalise": (*rows, False, "random-walk"),
         "transpose_graph": rows,
@@ -74,7 +78,7 @@ def samples() -> dict[str, tuple]:
 SAMPLES = samples()
 # These return words or numbers, make what is traced, or are made of other operators.
 UNTRACED = {
-    "plan_attention", "attention_saved", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph",
+    "plan_attention", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph",
     "make_mask", "make_tensor_mask", "combine_masks", "mask_features", "csr_attention", "column_operands",
     "column_result",
 }  # fmt: skip
@@ -192,7 +196,7 @@ def test_csr_attention() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             topomask.attention(q, k, v, csr=csr, **options)
-    with pytest.raises(ValueError, match="columns"):
+    with pytest.raises(ValueError, match="a column is out of range"):
         topomask.attention(q, k, v, csr=(torch.arange(7), torch.full((6,), 9)))
 
 
