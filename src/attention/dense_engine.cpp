@@ -65,21 +65,19 @@ std::int64_t block_rows_of(const EngineInputs& inputs) {
   return dense_block_rows(shape, std::min(inputs.max_workspace, block_bytes));
 }
 
-// Scores e_ij of a block of query rows: [B, H, R, N].
-at::Tensor score_block(const ScoreRule& rule, const at::Tensor& q, const at::Tensor& k,
-                       const at::Tensor& mask, at::Tensor* row_max) {
-  at::Tensor scores = at::matmul(q, k.transpose(-2, -1));
-  count_multiply_adds(scores.numel() * q.size(3));
-  if (!rule.is_softmax()) return scores;
-  scores.mul_(rule.scale);
-  // The maximum runs over what the mask lets through, so that a masked-out giant cannot underflow the rest.
-  if (!row_max->defined()) {
-    const at::Tensor kept = scores.masked_fill(mask == 0, -std::numeric_limits<double>::infinity());
-    *row_max = kept.amax(-1, true);
-    row_max->masked_fill_(row_max->isinf(), 0);
-  }
-  count_other_flops(4 * scores.numel());
-  return scores.sub_(*row_max).exp_().masked_fill_(mask == 0, 0);
+// Products <q_i, k_j> of a block of query rows, those of softmax times the scale: [B, H, R, N].
+at::Tensor product_block(const ScoreRule& rule, const at::Tensor& q, const at::Tensor& k) {
+  at::Tensor products = at::matmul(q, k.transpose(-2, -1));
+  count_multiply_adds(products.numel() * q.size(3));
+  return rule.is_softmax() ? products.mul_(rule.scale) : products;
+}
+
+// The largest exponent of each row that the mask lets through, so that a masked-out giant cannot underflow
+// the rest; 0 where there is none. [B, H, R, 1]
+at::Tensor row_max_of(const at::Tensor& exponents, const at::Tensor& mask) {
+  const at::Tensor max =
+      exponents.masked_fill(mask == 0, -std::numeric_limits<double>::infinity()).amax(-1, true);
+  return max.masked_fill_(max.isinf(), 0);
 }
 
 EngineResult blocked_forward(const EngineInputs& given, const at::Tensor& matrix, bool learning) {
@@ -94,9 +92,13 @@ EngineResult blocked_forward(const EngineInputs& given, const at::Tensor& matrix
   for (std::int64_t row = 0; row < n; row += block_rows) {
     const std::int64_t end = std::min(n, row + block_rows);
     const at::Tensor mask_block = mask.slice(1, row, end);
-    at::Tensor block_max;
-    at::Tensor weights = score_block(inputs.rule, q.slice(2, row, end), k, mask_block, &block_max);
-    if (softmax) row_max.slice(2, row, end).copy_(block_max.squeeze(-1));
+    at::Tensor weights = product_block(inputs.rule, q.slice(2, row, end), k);
+    if (softmax) {
+      const at::Tensor block_max = row_max_of(weights, mask_block);
+      row_max.slice(2, row, end).copy_(block_max.squeeze(-1));
+      weights.sub_(block_max).exp_().masked_fill_(mask_block == 0, 0);
+      count_other_flops(4 * weights.numel());
+    }
     weights.mul_(mask_block);
     const at::Tensor normaliser = weights.sum(-1, true);
     const at::Tensor guarded = normaliser.abs() <= inputs.rule.guard;
@@ -119,6 +121,7 @@ EngineGradients blocked_backward(const at::Tensor& given_grad, const EngineInput
   const at::Tensor& out = is_narrow(given.v.scalar_type()) ? result.saved[2] : result.out;
   const bool softmax = inputs.rule.is_softmax();
   const std::int64_t n = q.size(2), block_rows = block_rows_of(inputs);
+  const double largest_exponent = q.scalar_type() == at::kDouble ? 709 : 88;
   const at::Tensor inverse = result.saved[0].unsqueeze(-1);
   at::Tensor grad_q = at::empty(q.sizes(), q.options());
   at::Tensor grad_k = at::zeros_like(k), grad_v = at::zeros_like(v);
@@ -127,15 +130,30 @@ EngineGradients blocked_backward(const at::Tensor& given_grad, const EngineInput
     const std::int64_t end = std::min(n, row + block_rows);
     const at::Tensor mask_block = mask.slice(1, row, end);
     const at::Tensor q_block = q.slice(2, row, end);
-    at::Tensor block_max;
-    if (softmax) block_max = result.saved[1].slice(2, row, end).unsqueeze(-1);
-    const at::Tensor scores = score_block(inputs.rule, q_block, k, mask_block, &block_max);
+    at::Tensor scores = product_block(inputs.rule, q_block, k);
     const at::Tensor grad_sum = grad_out.slice(2, row, end) * inverse.slice(2, row, end);  // dL/d(numerator)
     const at::Tensor grad_norm = (grad_sum * out.slice(2, row, end)).sum(-1, true);  // -dL/d(normaliser)
     const at::Tensor grad_weights = at::matmul(grad_sum, v.transpose(-2, -1)).sub_(grad_norm);
+    at::Tensor grad_entries;
+    if (softmax) {
+      scores.sub_(result.saved[1].slice(2, row, end).unsqueeze(-1));
+      count_other_flops(4 * scores.numel());
+      if (mask_learns) {
+        // At a zero of M the score may be far above the maximum of its row. Multiplied in two halves,
+        // exp(x / 2) each, it overflows only where the gradient does.
+        const at::Tensor half = scores.mul_(0.5).clamp_max_(largest_exponent).exp_();
+        grad_entries = (grad_weights * half).mul_(half);
+        scores = half.mul_(half);
+      } else {
+        scores.exp_();
+      }
+      scores.masked_fill_(mask_block == 0, 0);
+    } else if (mask_learns) {
+      grad_entries = grad_weights * scores;
+    }
     grad_v.add_(at::matmul((scores * mask_block).transpose(-2, -1), grad_sum));
     if (mask_learns) {
-      at::Tensor by_head = (grad_weights * scores).sum(0);
+      at::Tensor by_head = grad_entries.sum(0);
       if (mask.size(0) == 1) by_head = by_head.sum(0, true);
       grad_mask.slice(1, row, end).add_(by_head);
     }

@@ -123,7 +123,7 @@ EngineGradients dense_engine_backward_on_tensor_cores(const at::Tensor& given_gr
   const at::Tensor grad_out = as_rows(given_grad), out = as_rows(result.out);
   EngineGradients grads = {empty_rows_like(q), empty_rows_like(k), empty_rows_like(v), {}};
   const at::Tensor delta = at::empty({mask_learns ? inverse.numel() : 0}, inverse.options());
-  at::Tensor packed = pack(mask, a, true, launch.stream);
+  const at::Tensor packed = pack(mask, a, true, launch.stream);
   const at::Tensor shares = workspace(dense_backward_workspace(a), q);
 
   DenseBackward b;
@@ -149,10 +149,6 @@ EngineGradients dense_engine_backward_on_tensor_cores(const at::Tensor& given_gr
   const at::Tensor grad_mask = at::empty(mask.sizes(), mask.options());
   const at::Tensor parts = workspace(dense_mask_gradient_workspace(a), q);
   DenseMaskGradient m;
-  if (inputs.rule.is_softmax()) {
-    packed = pack(mask, a, false, launch.stream);
-    m.mask = packed.const_data_ptr();
-  }
   m.grad_out = b.grad_out;
   m.grad_out_strides = b.grad_out_strides;
   m.inverse_normaliser = b.inverse_normaliser;

@@ -20,13 +20,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace topomask::HWY_NAMESPACE {
 
-// exp(scale * dot - max) in place; returns the maximum of scale * dot.
+// exp(scale * dot - max) in place, 0 where the mask is; returns max, the largest exponent of what the mask
+// lets through, so that a masked-out giant cannot underflow the rest.
 template <class T>
-HWY_INLINE T exponentiate(T* dot, std::int64_t count, T scale) {
-  T max = -std::numeric_limits<T>::infinity();
-  for (std::int64_t p = 0; p < count; ++p) max = std::max(max, dot[p] * scale);
-  for (std::int64_t p = 0; p < count; ++p) dot[p] = std::exp(dot[p] * scale - max);
+HWY_INLINE T exponentiate(T* dot, const T* value, std::int64_t count, T scale) {
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  T max = kNone;
+  for (std::int64_t p = 0; p < count; ++p) max = std::max(max, value[p] == 0 ? kNone : dot[p] * scale);
+  if (max == kNone) max = 0;
+  for (std::int64_t p = 0; p < count; ++p) dot[p] = value[p] == 0 ? T{0} : std::exp(dot[p] * scale - max);
   return max;
+}
+
+// exp(x / 2), kept finite. The gradient of M at a zero takes the factor exp(x) of a score that may be far
+// above the maximum of its row: multiplied in two halves, it overflows only where the gradient does.
+template <class T>
+HWY_INLINE T half_exponential(T x) {
+  constexpr T kMost = sizeof(T) == 4 ? 88 : 709;
+  return std::exp(std::min(x / 2, kMost));  // in this order, NaN stays NaN
 }
 
 // 1 / D_i, or 0 for a guarded row. NaN is not guarded.
@@ -89,7 +100,8 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
     T* weight = scratch.first.data();
     row_dots<Load>(head, row, index, count, scratch, weight);
     if (dot != nullptr) std::copy_n(weight, count, dot + first);
-    if (head.rule.is_softmax()) row_max[row] = exponentiate(weight, count, head.rule.scale);
+    if (head.rule.is_softmax())
+      row_max[row] = exponentiate(weight, head.value + first, count, head.rule.scale);
     T normaliser = 0;
     for (std::int64_t p = 0; p < count; ++p) {
       weight[p] *= head.value[first + p];
@@ -125,11 +137,15 @@ struct RowSlope {
   HWY_INLINE T operator()(std::int64_t p, T slope) const {
     const std::int64_t at = first + p;
     const T mask = head.value[at];
-    const T score =
-        head.rule.is_softmax() ? std::exp(pass.dot[at] * head.rule.scale - row_max) : pass.dot[at];
     const T grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
-    pass.grad_value[at] = (pass.accumulate ? pass.grad_value[at] : T{0}) + grad_score * score;
-    const T key = grad_score * mask * (head.rule.is_softmax() ? score * head.rule.scale : T{1});
+    T score = pass.dot[at], grad = grad_score * score, key = grad_score * mask;
+    if (head.rule.is_softmax()) {
+      const T half = half_exponential(score * head.rule.scale - row_max);
+      score = mask == 0 ? T{0} : half * half;
+      grad = grad_score * half * half;
+      key *= score * head.rule.scale;
+    }
+    pass.grad_value[at] = pass.accumulate ? pass.grad_value[at] + grad : grad;
     pass.weights[at] = {key, mask * score * inverse};
     return key;
   }

@@ -9,7 +9,8 @@
 namespace topomask {
 
 // One head of one batch entry. With the scores e_ij of score_rule.h, those of softmax over exp(max_i),
-//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij.
+//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij,
+// where max_i is the largest exponent with M_ij != 0.
 template <class T>
 struct RowAttention {
   SparseRows mask;

@@ -75,7 +75,6 @@ cudaError_t dense_attention_backward(const DenseAttention& a, const DenseBackwar
 // dL/dM, summed over the batch and, where the heads share a mask, over the heads: a block of threads owns a
 // tile of it and walks the batch. Runs after dense_attention_backward, whose delta it reads.
 struct DenseMaskGradient {
-  const void* mask = nullptr;  // packed, not transposed; softmax only
   const void* grad_out = nullptr;
   RowStrides grad_out_strides;
   const float* inverse_normaliser = nullptr;

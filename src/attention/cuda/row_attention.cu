@@ -44,6 +44,7 @@ __global__ void combine_forward(const __grid_constant__ RowAttentionForward pass
   if (shape.rule.is_softmax()) {
     for (std::int64_t s = at.first_segment; s < at.last_segment; ++s)
       row_max = max(row_max, segment(s)[d_v + 1]);
+    row_max = shift_of(row_max);
   }
   const auto factor = [&](std::int64_t s) {
     return shape.rule.is_softmax() ? exp(segment(s)[d_v + 1] - row_max) : R{1};

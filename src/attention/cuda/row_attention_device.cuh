@@ -74,6 +74,22 @@ __device__ inline R inverse_of(R normaliser, R guard) {
   return abs(normaliser) <= guard ? R{0} : 1 / normaliser;
 }
 
+// Softmax runs over entries with M_ij != 0, so that a masked-out giant cannot underflow the rest. What is
+// subtracted from exponents: their maximum, or 0 where there are none.
+template <class R>
+__device__ inline R shift_of(R row_max) {
+  return row_max == -INFINITY ? R{0} : row_max;
+}
+
+// exp(x / 2), kept finite. The gradient of M at a zero takes the factor exp(x) of a score that may be far
+// above the maximum of its row: multiplied in two halves, it overflows only where the gradient does.
+__device__ inline float half_exponential(float x) {
+  return expf(x > 176.0f ? 88.0f : x / 2);  // NaN stays NaN
+}
+__device__ inline double half_exponential(double x) {
+  return exp(x > 1418.0 ? 709.0 : x / 2);
+}
+
 // Sixteen bytes of a row.
 template <class T>
 struct Vector;

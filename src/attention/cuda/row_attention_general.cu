@@ -77,13 +77,14 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
     if (dots != nullptr && at.lane == 0) dots[p] = product;
     R weight = product * value[p];
     if (shape.rule.is_softmax()) {
-      const R new_max = max(row_max, product * scale);
+      const R score = value[p] == 0 ? -INFINITY : product * scale;
+      const R new_max = max(row_max, score);
       const R shrink = row_max == new_max ? R{1} : exp(row_max - new_max);
       row_max = new_max;
       normaliser *= shrink;
 #pragma unroll
       for (R& x : sum) x *= shrink;
-      weight = exp(product * scale - new_max) * value[p];
+      weight = exp(score - shift_of(new_max)) * value[p];
     }
     normaliser += weight;
     add_row<T>(weight, v + j * pass.v.node_step, first_column, d_v, false, 0, sum);
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
   if (first_column == 0) {
     static_cast<R*>(pass.inverse)[at.pair * pass.mask.num_rows + item.row] = inverse;
     if (shape.rule.is_softmax())
-      static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + item.row] = row_max;
+      static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + item.row] = shift_of(row_max);
   }
   T* out = head_rows<T>(pass.out, at.batch, at.head) + item.row * pass.out.node_step;
 #pragma unroll
@@ -142,11 +143,16 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t p = item.first; p < item.first + item.count; ++p) {
     const std::int64_t j = pass.mask.col[p];
     const R slope = feature_dot<T>(g, v + j * pass.v.node_step, d_v, false, 0, at.lane);
-    const R score = shape.rule.is_softmax() ? exp(dots[p] * scale - row_max) : dots[p];
     const R grad_score = (slope - along_out) * inverse;
-    const R key_weight = grad_score * value[p] * (shape.rule.is_softmax() ? score * scale : R{1});
+    R score = dots[p], grad = grad_score * score, key_weight = grad_score * value[p];
+    if (shape.rule.is_softmax()) {
+      const R half = half_exponential(score * scale - row_max);
+      score = value[p] == 0 ? R{0} : half * half;
+      grad = grad_score * half * half;
+      key_weight *= score * scale;
+    }
     if (first_column == 0) {
-      if (grad_value != nullptr) grad_value[p] = grad_score * score;
+      if (grad_value != nullptr) grad_value[p] = grad;
       weights[2 * p] = key_weight;
       weights[2 * p + 1] = value[p] * score * inverse;
     }

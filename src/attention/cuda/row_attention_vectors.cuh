@@ -222,14 +222,14 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
       if (dots != nullptr && valid && group.speaks) __stcs(dots + entry, own_dot);
       float weight = own_dot * own_mask;
       if constexpr (kKind == ScoreKind::softmax) {
-        const float score = valid ? own_dot * scale : -INFINITY;
+        const float score = valid && own_mask != 0 ? own_dot * scale : -INFINITY;
         const float new_max = fmaxf(row_max, max_lanes<kLanes>(score));
         const float shrink = row_max == new_max ? 1.0f : expf(row_max - new_max);
         row_max = new_max;
         normaliser *= shrink;
 #pragma unroll
         for (float& x : sum) x *= shrink;
-        weight = expf(score - new_max) * own_mask;
+        weight = expf(score - shift_of(new_max)) * own_mask;
       }
       if (!valid) weight = 0;
       normaliser += weight;
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
     if (group.lane == 0) {
       const std::int64_t at = group.pair * pass.mask.num_rows + now.row;
       static_cast<float*>(pass.inverse)[at] = inverse;
-      if constexpr (kKind == ScoreKind::softmax) static_cast<float*>(pass.row_max)[at] = row_max;
+      if constexpr (kKind == ScoreKind::softmax) static_cast<float*>(pass.row_max)[at] = shift_of(row_max);
     }
     if (in_values) {
 #pragma unroll
@@ -376,12 +376,16 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
         slope_of[u] = dot(g, v);
       }
       const float slope = group.template sum_own<kSize>(slope_of);
-      if constexpr (kKind == ScoreKind::softmax) score = expf(score * scale - row_max);
       const float grad_score = (slope - along_out) * own_inverse;  // dL / d(M_ij e_ij)
-      float key_weight = grad_score * mask * (kKind == ScoreKind::softmax ? score * scale : 1.0f);
+      float grad = grad_score * score, key_weight = grad_score * mask;
+      if constexpr (kKind == ScoreKind::softmax) {
+        const float half = half_exponential(score * scale - row_max);
+        score = mask == 0 ? 0.0f : half * half;
+        grad = grad_score * half * half;
+        key_weight *= score * scale;
+      }
       if (!valid) key_weight = 0;
       if (valid && group.speaks) weights[entry] = {key_weight, mask * score * own_inverse};
-      float grad = grad_score * score;
       grad = sum_lanes<kLanes * kSummed, kLanes>(grad);
       if (grad_value != nullptr && valid && writes_grad) __stcs(grad_value + entry, grad);
       weight_sum += key_weight;
