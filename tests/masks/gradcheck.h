@@ -82,8 +82,8 @@ inline void expect_matches(const Mask& mask, const at::Tensor& oracle) {
   } else {
     EXPECT_THROW(mask.entries(), Error);
   }
-  EXPECT_GE(mask.cost().multiply_adds_per_column, 0);
-  EXPECT_GE(mask.cost().bytes_per_column, 0);
+  EXPECT_GE(mask.profile().multiply_adds_per_column, 0);
+  EXPECT_GE(mask.profile().bytes_per_column, 0);
 }
 
 // Gradients by x and by every parameter of everything the mask computes: both products, and the dense matrix,

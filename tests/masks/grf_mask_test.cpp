@@ -66,14 +66,14 @@ TEST_P(GrfMasks, PassGradientsToTheModulation) {
   const at::Tensor x = at::rand({2, 9, 3}, at::kDouble), weight = at::rand({2, 9, 3}, at::kDouble);
   const at::Tensor entry_weight = at::rand({base.entries()[0].values.numel()}, at::kDouble);
   const at::Tensor f = at::rand({2, 4}, at::kDouble);
-  expect_gradients([&](const auto& in) { return (base.with_modulation(in[0]).apply(in[1]) * weight).sum(); },
+  expect_gradients([&](const auto& in) { return (base.with_f(in[0])->multiply(in[1]) * weight).sum(); },
                    {f, x});
   expect_gradients(
-      [&](const auto& in) { return (base.with_modulation(in[0]).multiply(in[1], true) * weight).sum(); },
+      [&](const auto& in) { return (base.with_f(in[0])->multiply(in[1], true) * weight).sum(); },
       {f, x});
   expect_gradients(
       [&](const auto& in) {
-        return (base.with_modulation(in[0]).entries()[0].values.flatten() * entry_weight).sum();
+        return (base.with_f(in[0])->entries()[0].values.flatten() * entry_weight).sum();
       },
       {f});
 }
@@ -131,7 +131,7 @@ TEST(GrfMask, RejectsAModulationThatDoesNotFit) {
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 2, 2})), Error);
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2}, at::kInt)), Error);
   const auto mask = GrfMask::per_head(graph, {}, at::ones({2, 3}));
-  EXPECT_THROW(mask->with_modulation(at::ones({3, 3})), Error);
+  EXPECT_THROW(mask->with_f(at::ones({3, 3})), Error);
   EXPECT_THROW(mask->multiply(at::ones({2, 5, 1})), Error);
 }
 
@@ -152,7 +152,7 @@ TEST(PowerSeriesMask, IsThePolynomialInW) {
     EXPECT_TRUE(at::allclose(mask.multiply(x, true), at::matmul(expected.transpose(1, 2), x)));
     EXPECT_TRUE(at::allclose(mask.dense(at::kDouble), expected));
     expect_gradients(
-        [&](const auto& in) { return PowerSeriesMask(graph, in[0]).apply(in[1]).square().sum(); },
+        [&](const auto& in) { return PowerSeriesMask(graph, in[0]).multiply(in[1]).square().sum(); },
         {alpha, x});
   }
 }

@@ -206,7 +206,7 @@ TEST(HypercubeHeat, ManyBlocks) {
   const double t = 0.2, q = (1 - std::exp(-2 * t)) / 2;
   at::Tensor x = at::zeros({2, n, 8}, at::kDouble);
   x[1].select(0, 5).fill_(1);
-  const at::Tensor y = HypercubeHeatMask(dimension, at::tensor({t}, at::kDouble)).apply(x);
+  const at::Tensor y = HypercubeHeatMask(dimension, at::tensor({t}, at::kDouble)).multiply(x);
   EXPECT_EQ(y[0].abs().max().item<double>(), 0);
   for (const std::int64_t node : {std::int64_t{0}, std::int64_t{5}, std::int64_t{4}, n / 2, n - 1}) {
     const int apart = std::popcount(static_cast<std::uint64_t>(node ^ 5));
