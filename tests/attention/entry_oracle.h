@@ -37,13 +37,14 @@ inline at::Tensor entry_attention(const Tensors& operands, const SparsePattern& 
 }
 
 // The result of attend(leaves), then the gradients of <direction, result>; leaves start at the operands, and
-// the direction is the same for every dtype and device.
+// the direction, numbers up to `size`, is the same for every dtype and device.
 template <class Attend>
-Tensors with_gradients(const Tensors& operands, const Attend& attend) {
+Tensors with_gradients(const Tensors& operands, const Attend& attend, double size = 1) {
   Tensors leaves;
   for (const at::Tensor& x : operands) leaves.push_back(x.detach().clone().requires_grad_());
   const at::Tensor out = attend(leaves);
-  const at::Tensor direction = (at::arange(out.numel(), at::kDouble) * 0.7 + 0.2).sin().view(out.sizes());
+  const at::Tensor direction =
+      size * (at::arange(out.numel(), at::kDouble) * 0.7 + 0.2).sin().view(out.sizes());
   Tensors all = torch::autograd::grad({out}, leaves, {direction.to(out)});
   all.insert(all.begin(), out.detach());
   return all;
