@@ -25,7 +25,9 @@
 #include "core/flops.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
+#include "core/check.h"
 #include "options/choices.h"
+#include "options/dtypes.h"
 #include "options/options.h"
 #include "progress.h"
 #include "table.h"
@@ -37,9 +39,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-constexpr Choice<at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
 
 struct BenchAttentionCommand {
   RunOptions run;
@@ -317,7 +316,7 @@ void AttentionBench::print() {
                      {"batch", command_.batch},
                      {"heads", command_.heads},
                      {"d", command_.d},
-                     {"dtype", name_of(kDtypes, command_.dtype)},
+                     {"dtype", word_of(command_.dtype)},
                      {"device", command_.device.is_cuda() ? device_name(command_.device) : "cpu"},
                      {"repeats", command_.repeats}};
   if (command_.run.json) {
@@ -336,10 +335,10 @@ void run_bench_attention(BenchAttentionCommand& command) {
                                     std::pair{"--d", command.d}}) {
     check(value >= 1 && value <= 65536, "{}: expected 1 to 65536, got {}", flag, value);
   }
-  static const std::vector<std::string> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
+  static const std::vector<std::string_view> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
                                                   "linear",   "softmax",  "literal",     "unfused"};
   for (const std::string& name : command.only) {
-    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) fail_unknown("--only", name, kNames);
+    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) fail_unknown_word("--only", name, kNames);
   }
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
@@ -354,7 +353,6 @@ void add_bench_attention_command(CLI::App& bench) {
   CLI::App* sub =
       bench.add_subcommand("attention", "Masked attention against its peers, forward and backward");
   const auto command = std::make_shared<BenchAttentionCommand>();
-  command->walks.default_max_hops = 10;
   add_graph_options(*sub, command->graph, "grid:181x181");
   add_kernel_option(*sub, command->kernel);
   const auto add = [&](const char* flag, auto& value, const char* description) {
@@ -367,7 +365,7 @@ void add_bench_attention_command(CLI::App& bench) {
   add("--budget", command->budget, "Seconds for one line: slow ones are run less often, but at least once");
   sub->add_option("--only", command->only, "Measure these alone")->delimiter(',')->type_name("NAME,...");
   sub->add_flag("--forward-only", command->forward_only, "Leave out the backward passes");
-  add_choice(*sub, "Options", "--dtype", command->dtype, kDtypes, "Of q, k, v and f");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k, v and f");
   sub->add_option("--walks", command->num_walks, "Walks from every node")
       ->capture_default_str()
       ->group("Walks");

@@ -20,6 +20,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "options/choices.h"
+#include "options/dtypes.h"
 #include "options/options.h"
 #include "table.h"
 #include "topomask/device.h"
@@ -30,9 +31,6 @@ namespace topomask::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr Choice<at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
 
 struct BenchPointsCommand {
   RunOptions run;
@@ -135,7 +133,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                         {"hops", command.hops},
                         {"heads", command.heads},
                         {"d", command.d},
-                        {"dtype", name_of(kDtypes, command.dtype)},
+                        {"dtype", word_of(command.dtype)},
                         {"device", device.is_cuda() ? device_name(device) : cpu_model()},
                         {"threads", num_threads()},
                         {"repeats", command.repeats},
@@ -158,7 +156,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                      limits.bytes_share(part.work, timing.median)});
     }
     table.print();
-    fmt::print("{}\n", limits.to_string(name_of(kDtypes, command.dtype)));
+    fmt::print("{}\n", limits.to_string(std::string(word_of(command.dtype))));
     std::string words;
     for (const auto& [name, value] : setting.items()) {
       words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
@@ -182,7 +180,7 @@ void add_bench_points_command(CLI::App& bench) {
   add("--heads", command->heads, "Heads");
   add("--d", command->d, "Channels of q, k and v");
   add("--repeats", command->repeats, "Timed runs of each, in turns");
-  add_choice(*sub, "Options", "--dtype", command->dtype, kDtypes, "Of q, k and v");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k and v");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(

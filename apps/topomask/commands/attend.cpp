@@ -99,7 +99,7 @@ void run_attend(const AttendCommand& command) {
     Listing listing;
     listing.add("mask", mask->name());
     listing.add("rows", format_count(static_cast<double>(shape.num_nodes)));
-    listing.add("engine", word_of(plan.engine));
+    listing.add("engine", std::string(word_of(plan.engine)));
     listing.add("computed in", format_seconds(seconds));
     listing.add("result", command.out);
     listing.print();

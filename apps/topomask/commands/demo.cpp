@@ -67,7 +67,7 @@ Json error_table(const DemoCommand& command, bool print) {
   Progress progress("error table", command.run.quiet);
   constexpr std::int64_t kStudies = std::size(kReference) * kWalkCounts.size();
   for (const ReferenceRow& reference : kReference) {
-    Series series{.label = word_of(reference.coupling),
+    Series series{.label = std::string(std::string(word_of(reference.coupling))),
                   .x = {},
                   .y = {},
                   .colour = series_colour(chart.series.size())};

@@ -12,7 +12,7 @@ namespace topomask::cli {
 
 at::Tensor read_array(const std::string& path) {
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
-  const NpyArray array = parse_npy(read_file(path, kLargest), path);
+  const NpyArray array = parse_npy(read_file(path, {.max_file_size = kLargest}), path);
   check(array.dtype == "<f4" || array.dtype == "<f8", "{}: expected float32 or float64, got dtype '{}'", path,
         array.dtype);
   at::Tensor tensor = at::empty(array.shape, array.dtype == "<f4" ? at::kFloat : at::kDouble);
