@@ -47,13 +47,19 @@ at::Tensor to_dense_cuda(const Graph&) {
 at::Tensor morton_order_cuda(const at::Tensor&) {
   fail_without_cuda();
 }
-bool knn_runs_on_cuda(const at::Tensor&, std::int64_t) {
+bool neighbours_run_on_cuda(const NeighbourTask&) {
   return false;
 }
-at::Tensor knn_indices_cuda(const at::Tensor&, std::int64_t) {
+Neighbours nearest_cuda(const NeighbourTask&) {
   fail_without_cuda();
 }
-Graph knn_graph_cuda(const at::Tensor&, const KnnOptions&) {
+NeighbourRows within_cuda(const NeighbourTask&) {
+  fail_without_cuda();
+}
+NeighbourRows rows_of_cuda(const Neighbours&) {
+  fail_without_cuda();
+}
+Graph knn_graph_cuda(const NeighbourTask&, bool) {
   fail_without_cuda();
 }
 
