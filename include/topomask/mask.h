@@ -27,6 +27,9 @@ struct SparsePattern {
   // Hints for a GPU; results do not depend on them.
   at::Tensor order;               // [N] int32, or undefined: the order in which rows are worked on
   std::int64_t longest_row = -1;  // an upper bound of a row's entries, where one is known
+  // On a GPU `col` may be longer than row_ptr[N] says. The entries beyond are in no row and hold column 0;
+  // values are 0 there, and so are gradients. The host then need not know how many entries there are.
+  bool padded = false;
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }

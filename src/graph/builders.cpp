@@ -102,7 +102,9 @@ Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
   NeighbourTask task = neighbour_task(points, {.ptr = options.ptr, .box = options.box}, "knn_graph");
   want_nearest(task, std::min(options.k, others_of(task)), "knn_graph");
   if (neighbours_run_on_cuda(task)) return knn_graph_cuda(task, options.symmetric);
-  const Graph graph = graph_of(rows_of(nearest_of(std::move(task), "knn_graph")), true);
+  const std::int64_t out_degree = task.full ? task.k : -1;
+  Graph graph = graph_of(rows_of(nearest_of(std::move(task), "knn_graph")), true);
+  graph.out_degree = out_degree;
   if (!options.symmetric) return graph;
   return Graph::from_csr(symmetric_pattern(graph.to(at::kCPU).view()), false).to(points.device());
 }

@@ -244,7 +244,7 @@ Graph knn_graph_cuda(const NeighbourTask& task, bool symmetric) {
   }
   const DeviceSearch search(task, launch.stream);
   Graph graph(at::empty({nodes + 1}, integers.dtype(at::kLong)), at::empty({nodes * k}, integers),
-              at::empty({nodes * k}, integers.dtype(at::kFloat)), true);
+              at::empty({nodes * k}, integers.dtype(at::kFloat)), true, k);
   cuda::NeighbourListsOut out;
   out.k = static_cast<int>(k);
   out.ascending = out.complete = true;

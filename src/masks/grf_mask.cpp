@@ -21,7 +21,10 @@ namespace topomask {
 namespace {
 
 std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features) {
-  return std::make_shared<const SparsePattern>(SparsePattern::from_rows(features.row_ptr, features.col));
+  SparsePattern pattern = SparsePattern::from_rows(features.row_ptr, features.col);
+  pattern.longest_row = features.longest_row;
+  pattern.padded = features.padded;
+  return std::make_shared<const SparsePattern>(std::move(pattern));
 }
 
 at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
