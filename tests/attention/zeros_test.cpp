@@ -96,7 +96,7 @@ TEST(ShortestPaths, LearnTheirFarEntryFromZero) {
         const auto mask = std::make_shared<ShortestPathMask>(path_graph(6), in[0]);
         return (attention(x, x, x, mask, options) * weight).sum();
       },
-      {at::tensor({{1.0, 0.5, 0.0}}, at::kDouble)});
+      {at::tensor({1.0, 0.5, 0.0}, at::kDouble).unsqueeze(0)});
 }
 
 // A zero of M whose exponent is far above all others of its row: the output does not feel it, and its
