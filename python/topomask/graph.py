@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,8 @@ class Graph:
     """[graphs+1] int64: where each graph of a batch begins, where this is a disjoint union."""
     names: tuple[str, ...] = ()
     """What the file calls the nodes; empty where it has no names."""
+    out_degree: int = -1
+    """Entries of every row where they are known to be as many, or -1: then nothing waits for a GPU to count them."""
 
     @property
     def num_nodes(self) -> int:
@@ -58,7 +61,7 @@ class Graph:
             return self
         ptr = None if self.ptr is None else self.ptr.to(device)
         rows = (tensor.to(device) for tensor in (self.row_ptr, self.col, self.weight))
-        return Graph(*rows, self.directed, ptr, self.names)
+        return Graph(*rows, self.directed, ptr, self.names, self.out_degree)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
@@ -232,12 +235,14 @@ class Graph:
     def load(spec: str | Path, **options: str) -> Graph:
         """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4".
 
-        options: duplicates, self_loops, isolated, components and direction, as the command line's. `names` then
-        holds what the file calls the nodes, where it does.
+        options: duplicates, self_loops, isolated, components, direction and max_file_size, as the command line's.
+        `names` then holds what the file calls the nodes, where it does.
         """
-        row_ptr, col, weight, directed, names = ops.load_graph(
+        row_ptr, col, weight, directed, names, remarks = ops.load_graph(
             str(spec), list(options), [str(option) for option in options.values()]
         )
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
         return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
     def normalised(self, how: Normalisation = "symmetric") -> Graph:
@@ -248,7 +253,7 @@ class Graph:
     def transposed(self) -> Graph:
         """Every edge the other way round."""
         row_ptr, col, weight = ops.transpose_graph(self.row_ptr, self.col, self.weight)
-        return replace(self, row_ptr=row_ptr, col=col, weight=weight)
+        return replace(self, row_ptr=row_ptr, col=col, weight=weight, out_degree=-1)
 
     def is_symmetric(self) -> bool:
         """Whether W equals its transpose, weights included."""

@@ -216,7 +216,8 @@ class CatalogueMask(LibraryMask):
             tensors.append(graph.ptr)
         self._adopt(
             ops.make_mask(
-                self._name, tensors, graph is not None and graph.directed, self.num_nodes, self._heads,
+                self._name, tensors, graph is not None and graph.directed,
+                -1 if graph is None else graph.out_degree, self.num_nodes, self._heads,
                 json.dumps(self._settings), list(given), list(given.values()), self._dtype,
                 torch.device("cpu") if graph is None else graph.device,
             )

@@ -87,8 +87,10 @@ class GRFMask(CatalogueMask):
         """Fresh walks on the same graph for the next step; f stays."""
         self._settings["seed"] = str(seed)
         _, constants, _ = self._expression()
-        directed = bool(json.loads(self._recipe).get("directed", False))
-        return self.rebuild(Graph(*constants[:3], directed, *constants[3:]))
+        recipe = json.loads(self._recipe)
+        ptr = constants[3] if len(constants) > 3 else None
+        directed, degree = recipe.get("directed", False), recipe.get("degree", -1)
+        return self.rebuild(Graph(*constants[:3], directed, ptr, out_degree=degree))
 
     def rebuild(self, graph: Graph) -> GRFMask:
         """The same mask on a new graph for the next step, on the graph's device; f stays."""

@@ -123,5 +123,7 @@ def knn_graph(
 ) -> Graph:
     """See Graph.from_points."""
     points, _, ptr, _ = _where(points, batch, ptr)
-    row_ptr, col, weight, directed = ops.knn_graph(points, k, symmetric, ptr, _box(box, points))
-    return Graph(row_ptr, col, weight, directed, None if ptr is None else ptr.to(points.device))
+    row_ptr, col, weight, directed, out_degree = ops.knn_graph(points, k, symmetric, ptr, _box(box, points))
+    return Graph(
+        row_ptr, col, weight, directed, None if ptr is None else ptr.to(points.device), out_degree=out_degree
+    )

@@ -321,6 +321,12 @@ struct Entry {
   MaskPtr (*make)(const Order&) = nullptr;
 };
 
+// Where no kernel is named.
+std::string_view default_kernel() {
+  static const std::string name = NodeKernel().to_string();
+  return name;
+}
+
 constexpr MaskSetting kNormalise = {"normalise", SettingType::word, "symmetric",
                                     "how W is made of the graph: none, symmetric, random-walk, max-degree"};
 constexpr MaskSetting kSeed = {"seed", SettingType::integer, "0", "everything random follows from it"};
@@ -331,7 +337,7 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
       {"p_halt", SettingType::real, "0.5", "probability to halt at every node"},
       {"max_hops", SettingType::integer, "10", "length of the longest walk"},
       kSeed,
-      {"init", SettingType::text, kDefaultKernel,
+      {"init", SettingType::text, default_kernel(),
        "f at the start: a node kernel by its name, or the numbers f_0,f_1,... themselves (zero beyond)"},
       {"ensembles", SettingType::word, ensembles,
        "walks of the keys: shared (the queries' own), independent, or asymmetric (one-hot keys)"},
@@ -367,7 +373,7 @@ const std::vector<Entry>& entries() {
         true,
         true,
         {{"max_power", SettingType::integer, "10", "K, the highest power of W"},
-         {"init", SettingType::text, kDefaultKernel,
+         {"init", SettingType::text, default_kernel(),
           "alpha at the start: a node kernel by its name, or the numbers alpha_0,alpha_1,... (zero beyond)"},
          {"squared", SettingType::flag, "false",
           "S S^T of the sum S, which graph random features with f = alpha estimate"},

@@ -28,6 +28,7 @@ struct Recipe {
   std::string mask;
   std::int64_t num_nodes = 0, heads = 1;
   bool directed = false;
+  std::int64_t out_degree = -1;
   std::map<std::string, std::string> settings;
   std::vector<std::int64_t> numbers;
   std::size_t constants = 0, parameters = 0;  // tensors, those of the parts included
@@ -50,6 +51,7 @@ Json to_json(const MaskProfile& profile) {
 Json to_json(const Recipe& recipe) {
   Json json = {{"mask", recipe.mask}, {"nodes", recipe.num_nodes}, {"heads", recipe.heads}};
   if (recipe.directed) json["directed"] = true;
+  if (recipe.out_degree >= 0) json["degree"] = recipe.out_degree;
   if (!recipe.settings.empty()) json["settings"] = recipe.settings;
   if (!recipe.numbers.empty()) json["numbers"] = recipe.numbers;
   json["tensors"] = {recipe.constants, recipe.parameters};
@@ -79,6 +81,7 @@ std::shared_ptr<const Recipe> recipe_from(const Json& json) {
   recipe->num_nodes = json.at("nodes");
   recipe->heads = json.at("heads");
   recipe->directed = json.value("directed", false);
+  recipe->out_degree = json.value("degree", std::int64_t{-1});
   if (json.contains("settings")) json.at("settings").get_to(recipe->settings);
   if (json.contains("numbers")) json.at("numbers").get_to(recipe->numbers);
   recipe->constants = json.at("tensors").at(0);
@@ -166,7 +169,7 @@ MaskPtr build(const Recipe& recipe, at::TensorList constants, at::TensorList par
   request.heads = recipe.heads;
   request.settings = recipe.settings;
   request.device = constants[0].device();
-  if (info.on_graph) request.graph = Graph(constants[0], constants[1], constants[2], recipe.directed);
+  if (info.on_graph) request.graph = Graph(constants[0], constants[1], constants[2], recipe.directed, recipe.out_degree);
   if (recipe.constants == 4) {
     const at::Tensor ptr = constants[3].cpu();
     request.blocks.assign(ptr.const_data_ptr<std::int64_t>(), ptr.const_data_ptr<std::int64_t>() + ptr.numel());
@@ -298,11 +301,10 @@ Expression finish(Recipe recipe, std::vector<at::Tensor> constants, const MaskPt
 
 }  // namespace
 
-Expression describe_mask(const MaskRequest& request, bool directed, const at::Tensor& ptr) {
+Expression describe_mask(const MaskRequest& request, const at::Tensor& ptr) {
   return as_constants([&] {
     Recipe recipe;
     recipe.mask = request.mask;
-    recipe.directed = directed;
     recipe.settings = request.settings;
     MaskRequest own = request;
     std::vector<at::Tensor> constants;
@@ -311,7 +313,9 @@ Expression describe_mask(const MaskRequest& request, bool directed, const at::Te
       const Graph& graph = *request.graph;
       // Copies, so that the mask stays as it is when someone writes to the graph.
       constants = {graph.row_ptr.clone(), graph.col.clone(), graph.weight.clone()};
-      own.graph = Graph(constants[0], constants[1], constants[2], directed);
+      recipe.directed = graph.directed;
+      recipe.out_degree = graph.out_degree;
+      own.graph = Graph(constants[0], constants[1], constants[2], graph.directed, graph.out_degree);
       if (ptr.defined()) {
         constants.push_back(ptr.to(graph.device(), at::kLong, false, /*copy=*/true));
         const at::Tensor begin = ptr.to(at::kCPU, at::kLong).contiguous();

@@ -24,7 +24,7 @@ struct Expression {
 
 // A mask of the catalogue; it keeps copies of the graph's tensors. The entries of M are counted where that is
 // affordable, so that a tracer knows their number.
-Expression describe_mask(const MaskRequest& request, bool directed, const at::Tensor& ptr);
+Expression describe_mask(const MaskRequest& request, const at::Tensor& ptr);
 // A mask of tensors: "sparse" (constants row_ptr, col; values), "low-rank" (left, right), "dense" (matrix).
 Expression describe_tensors(const std::string& name, std::vector<at::Tensor> constants,
                             std::vector<at::Tensor> parameters);

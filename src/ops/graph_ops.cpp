@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "graph/cpu/limits.h"
+#include "core/numbers.h"
 #include "core/tensors.h"
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"
@@ -73,10 +74,12 @@ DirectedGraphTensors graph_from_dense(const at::Tensor& adjacency) {
   return with_direction(graph, graph.directed);
 }
 
-// The policies of the command line by their names; the last tensors are followed by what the file calls the nodes.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::string>> load_graph_tensors(
+// The options of the command line by their names. After the tensors: what the file calls the nodes, and warnings.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::string>, std::vector<std::string>>
+load_graph_tensors(
     std::string_view spec, const c10::List<std::string>& option_names, const c10::List<std::string>& option_words) {
-  GraphPolicy policy;
+  LoadOptions options;
+  GraphPolicy& policy = options.policy;
   check(option_names.size() == option_words.size(), "Graph: expected a word for each of {} options, got {}",
         option_names.size(), option_words.size());
   for (std::size_t i = 0; i < option_names.size(); ++i) {
@@ -91,14 +94,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::stri
       policy.components = parse_word<Components>(name, word);
     } else if (name == "direction") {
       policy.direction = parse_word<Direction>(name, word);
+    } else if (name == "max_file_size") {
+      options.read.max_file_size = parse_seed(word, name);
     } else {
       fail_unknown_word("option of Graph.load", name,
-                        {"duplicates", "self_loops", "isolated", "components", "direction"});
+                        {"duplicates", "self_loops", "isolated", "components", "direction", "max_file_size"});
     }
   }
-  NamedGraph named = load_graph(std::string(spec), policy);
-  return {named.graph.row_ptr, named.graph.col, named.graph.weight,
-          at::scalar_tensor(named.graph.directed, at::kBool), std::move(named.names)};
+  LoadedGraph loaded = load_graph(std::string(spec), options);
+  return {loaded.graph.row_ptr,          loaded.graph.col,
+          loaded.graph.weight,           at::scalar_tensor(loaded.graph.directed, at::kBool),
+          std::move(loaded.names),       std::move(loaded.warnings)};
 }
 
 GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {

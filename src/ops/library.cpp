@@ -13,9 +13,9 @@ TORCH_LIBRARY(topomask, m) {
   def("graph_from_csr(Tensor row_ptr, Tensor col, Tensor? weight) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_dense(Tensor adjacency) -> (Tensor, Tensor, Tensor, Tensor)");
   def("load_graph(str spec, str[] option_names, str[] option_words) "
-      "-> (Tensor, Tensor, Tensor, Tensor, str[])");
+      "-> (Tensor, Tensor, Tensor, Tensor, str[], str[])");
   def("knn_graph(Tensor points, int? k, bool? symmetric, Tensor? ptr, Tensor? box) "
-      "-> (Tensor, Tensor, Tensor, bool)");
+      "-> (Tensor, Tensor, Tensor, bool, int)");
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
@@ -45,7 +45,7 @@ TORCH_LIBRARY(topomask, m) {
 
   // Masks: a recipe, constants and parameters (expressions.h). A backward operator returns an empty tensor for
   // what needs no gradient; `needs` counts x first, then the parameters.
-  def("make_mask(str name, Tensor[] graph, bool directed, int num_nodes, int heads, str settings, "
+  def("make_mask(str name, Tensor[] graph, bool directed, int out_degree, int num_nodes, int heads, str settings, "
       "str[] given_names, Tensor[] given, ScalarType dtype, Device device) -> (str, Tensor[], Tensor[])");
   def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[])");
   def("combine_masks(str name, str[] parts, int[] numbers, Tensor[] constants, Tensor[] parameters) "

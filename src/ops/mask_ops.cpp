@@ -23,7 +23,7 @@ ExpressionTensors tensors_of(Expression expression) {
 }
 
 // `settings`: a JSON object of texts. `given`: the parameters that do not start as the catalogue says.
-ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed,
+ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
                                std::int64_t num_nodes, std::int64_t heads, std::string_view settings,
                                const c10::List<std::string>& given_names, at::TensorList given,
                                at::ScalarType dtype, at::Device device) {
@@ -42,9 +42,10 @@ ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool
     check(graph.size() == 3 || graph.size() == 4, "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}",
           graph.size());
     request.graph = graph_from(graph[0], graph[1], graph[2], directed);
+    request.graph->out_degree = out_degree;
     if (graph.size() == 4) ptr = graph[3];
   }
-  return tensors_of(describe_mask(request, directed, ptr));
+  return tensors_of(describe_mask(request, ptr));
 }
 
 // Neither returns what it was given: an operator's results are not its arguments.

@@ -59,12 +59,10 @@ at::Tensor radius_edges_op(const at::Tensor& points, double r, std::optional<std
                         : edge_index_of(radius(points, r, options));
 }
 
-// The graph of the nearest neighbours, and whether it is directed.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, bool> knn_graph_op(const at::Tensor& points,
-                                                                  std::optional<std::int64_t> k,
-                                                                  std::optional<bool> symmetric,
-                                                                  const std::optional<at::Tensor>& ptr,
-                                                                  const std::optional<at::Tensor>& box) {
+// The graph of the nearest neighbours, whether it is directed, and the entries of each row where they are alike.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, bool, std::int64_t> knn_graph_op(
+    const at::Tensor& points, std::optional<std::int64_t> k, std::optional<bool> symmetric,
+    const std::optional<at::Tensor>& ptr, const std::optional<at::Tensor>& box) {
   check_place("Graph", "points", points);
   KnnOptions options;
   options.k = k.value_or(options.k);
@@ -72,7 +70,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, bool> knn_graph_op(const at::Tens
   options.ptr = ptr.value_or(at::Tensor());
   options.box = box.value_or(at::Tensor());
   const Graph graph = knn_graph(points.detach(), options);
-  return {graph.row_ptr, graph.col, graph.weight, graph.directed};
+  return {graph.row_ptr, graph.col, graph.weight, graph.directed, graph.out_degree};
 }
 
 // [graphs + 1] of the graph of every point.

@@ -233,6 +233,6 @@ def test_errors_are_the_sentences_of_the_library() -> None:
     with pytest.raises(ValueError, match="engine: unknown value 'mas', did you mean 'mask'?"):
         ops.attention(q, q, q, recipe, constants, parameters, "linear", "relu", "mas", *DEFAULTS)
     with pytest.raises(ValueError, match="mask: unknown value 'forrest', did you mean 'forest'?"):
-        ops.make_mask("forrest", [], False, 3, 1, "{}", [], [], torch.float32, torch.device("cpu"))
+        ops.make_mask("forrest", [], False, -1, 3, 1, "{}", [], [], torch.float32, torch.device("cpu"))
     with pytest.raises(ValueError, match="setting of GRFMask: unknown value 'walks'"):
-        ops.make_mask("grf", list(rows), False, 0, 1, '{"walks": "3"}', [], [], torch.float32, torch.device("cpu"))
+        ops.make_mask("grf", list(rows), False, -1, 0, 1, '{"walks": "3"}', [], [], torch.float32, torch.device("cpu"))

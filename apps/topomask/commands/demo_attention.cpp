@@ -47,7 +47,7 @@ SizeResult measure(std::int64_t side, std::uint64_t seed) {
   options.walks.num_walks = kWalks;
   options.walks.max_hops = kMaxHops;
   options.walks.seed = seed;
-  x.modulation = at::tensor(feature_modulation(NodeKernel::parse(kDefaultKernel), options), at::kFloat);
+  x.modulation = at::tensor(feature_modulation(NodeKernel(), options), at::kFloat);
   const GrfMask mask(graph, options, x.modulation);
   // As in `bench attention`: every pass computes Phi and M for the current f; walks and pattern are there.
   const auto masked = [&] {

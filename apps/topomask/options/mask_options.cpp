@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "options/mask_parameters.h"
+#include "topomask/kernels.h"
 #include "topomask/mask_catalogue.h"
 #include "topomask/masks.h"
 
@@ -156,7 +157,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
   };
   const std::string series =
       fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
-  add_init("--kernel", "", series + "the kernel that M starts as (" + kDefaultKernel + ")", "SPEC");
+  add_init("--kernel", "", series + "the kernel that M starts as (" + NodeKernel().to_string() + ")", "SPEC");
   add_init("--modulation", "modulation:", series + "the same as --kernel modulation:f0,f1,...", "NUMBERS");
   add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...", "NUMBERS");
   add_init("--f", "", series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",

@@ -51,7 +51,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
-  command.add_flag("--quiet", options.quiet, "Print nothing but errors (and JSON, if asked for)");
+  command.add_flag("--quiet", options.quiet,
+                   "Print nothing but errors and warnings (and JSON, if asked for)");
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
@@ -61,14 +62,10 @@ void add_device_option(CLI::App& command, std::string& device) {
 }
 
 Graph GraphOptions::load_raw() const {
-  NamedGraph named = load_graph(spec, policy);
-  if (!out_ids.empty()) {
-    EdgeList nodes;
-    nodes.num_nodes = named.graph.num_nodes();
-    nodes.names = std::move(named.names);
-    write_node_ids(nodes, out_ids);
-  }
-  return std::move(named.graph);
+  LoadedGraph loaded = load_graph(spec, loading);
+  for (const std::string& warning : loaded.warnings) fmt::print(stderr, "topomask: warning: {}\n", warning);
+  if (!out_ids.empty()) write_node_ids(loaded.graph.num_nodes(), loaded.names, out_ids);
+  return std::move(loaded.graph);
 }
 
 Graph GraphOptions::load() const {
@@ -77,12 +74,13 @@ Graph GraphOptions::load() const {
 
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
   options.spec = default_spec;
+  std::vector<std::string> forms;
+  for (const GraphForm& form : graph_forms()) forms.push_back(form.form);
   CLI::Option* graph =
       command
-          .add_option(
-              "--graph", options.spec,
-              fmt::format("A file (.mtx .txt .tsv .csv .edges .gml .npz .obj .ply, also .gz .xz) or {}",
-                          fmt::join(graph_generator_forms(), ", ")))
+          .add_option("--graph", options.spec,
+                      fmt::format("A file ({}, also .gz .xz) or {}", fmt::join(graph_file_extensions(), " "),
+                                  fmt::join(forms, ", ")))
           ->type_name("SPEC")
           ->group(kGraphGroup);
   if (default_spec.empty()) {
@@ -91,22 +89,29 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
     graph->capture_default_str();
   }
   add_choice(command, kGraphGroup, "--normalise", options.normalisation, "W from the adjacency matrix");
-  add_choice(command, kGraphGroup, "--duplicates", options.policy.duplicates, "Parallel edges");
-  add_choice(command, kGraphGroup, "--self-loops", options.policy.self_loops, "Edges from a node to itself");
-  add_choice(command, kGraphGroup, "--isolated", options.policy.isolated, "Nodes without edges");
-  add_choice(command, kGraphGroup, "--components", options.policy.components, "All components, or the largest alone (drop)");
-  add_choice(command, kGraphGroup, "--direction", options.policy.direction, "Directed or undirected edges");
+  add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
+  add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops, "Edges from a node to itself");
+  add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated, "Nodes without edges");
+  add_choice(command, kGraphGroup, "--components", options.loading.policy.components, "All components, or the largest alone (drop)");
+  add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction, "Directed or undirected edges");
+  command
+      .add_option(
+          "--max-file-size", options.loading.read.max_file_size,
+          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
+          "of a compressed file, or what the memory allows)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->group(kGraphGroup);
   command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
 
 void add_kernel_option(CLI::App& command, std::string& kernel) {
-  kernel = topomask::kDefaultKernel;
-  command
-      .add_option("--kernel", kernel,
-                  "reg-laplacian:d=2,sigma2=0.25, diffusion:sigma2=1, p-step:p=2,a=2, inverse-cosine, "
-                  "matern:nu=1.5,kappa=1, coefficients:1,0.5,..., modulation:1,0.5,...")
+  kernel = NodeKernel().to_string();
+  std::vector<std::string> forms;
+  for (const KernelForm& form : kernel_forms()) forms.push_back(form.form);
+  command.add_option("--kernel", kernel, fmt::format("{}", fmt::join(forms, ", ")))
       ->type_name("SPEC")
       ->capture_default_str();
 }

@@ -36,10 +36,10 @@ void add_device_option(CLI::App& command, std::string& device);
 struct GraphOptions {
   std::string spec;
   Normalisation normalisation = Normalisation::symmetric;
-  GraphPolicy policy;
+  LoadOptions loading;
   std::string out_ids;
 
-  Graph load_raw() const;  // as read; writes the ids if asked to
+  Graph load_raw() const;  // as read; prints warnings to stderr, writes the ids if asked to
   Graph load() const;      // normalised
 };
 // An empty `default_spec` makes --graph mandatory.
