@@ -27,7 +27,7 @@ struct WalkFeatures {
   at::Tensor load;         // [deposits] float32
   std::int64_t num_columns = 0;
   int max_hops = 0;
-  bool exact = false;  // the ensemble enumerates every walk: no randomness is left
+  bool exact = false;  // every walk was enumerated: the expectation of the loads, no randomness is left
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }
