@@ -28,7 +28,7 @@ struct WalkFeatures {
   at::Tensor load;         // [deposits] float32
   std::int64_t num_columns = 0;
   int max_hops = 0;
-  bool exact = false;  // the ensemble enumerates every walk: no randomness is left
+  bool exact = false;  // every walk was enumerated: the expectation of the loads, no randomness is left
   // An upper bound of the entries of a row, from the number of walks and their lengths; -1: unknown.
   std::int64_t longest_row = -1;
   // On a GPU: there is room for the most entries and deposits there can be, and only row_ptr[N] and

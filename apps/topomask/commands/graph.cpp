@@ -45,9 +45,9 @@ std::string advice(const GraphCommand& command, const Graph& raw, const Graph& g
   }
   if (command.p_halt < 1) remedies.emplace_back("a truncated series (--max-hops)");
   return fmt::format(
-      "c is infinite because max |W_ij| d_i / (1 - p_halt) = {:.4g} is not below {:.4g}, where the kernel's "
-      "series "
-      "stops converging; use {}",
+      "infinite, as one step can multiply a walk's load by {:.4g} (the kernel's series allows {:.4g}): the "
+      "theorem "
+      "gives no number of walks; `topomask plan` measures one, and c is finite with {}",
       growth, radius, fmt::join(remedies, " or "));
 }
 
