@@ -44,7 +44,7 @@ _CPP_NAMES = (
     (r"\.mlp\.0\.", r".mlp.fc1."),
     (r"\.mlp\.3\.", r".mlp.fc2."),
     (r"\.attention\.mask\.(?:mask\.)+", r".attention.mask."),  # |M|, and global tokens around it
-    (r"\.attention\.mask\.(?:f|alpha)$", r".attention.mask.modulation"),
+    (r"\.attention\.mask\.(?:f|alpha)$", r".attention.mask.f"),
 )
 
 

@@ -210,9 +210,9 @@ void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
   plan.nnz_key = features.key.nnz();
   plan.nonzeros_mean = static_cast<double>(plan.nnz_query) / static_cast<double>(nodes);
   plan.nonzeros_max = features.query.row_ptr.diff().max().item<std::int64_t>();
-  plan.nnz_mask_counted = mask.num_entries_total() <= kMostCounted;
+  plan.nnz_mask_counted = mask.profile().entries <= kMostCounted;
   if (plan.nnz_mask_counted) mask.entries();  // makes the pattern: from now on entries are counted
-  plan.nnz_mask = static_cast<double>(mask.num_entries_total());
+  plan.nnz_mask = static_cast<double>(mask.profile().entries);
   AttentionShape shape;
   shape.num_nodes = nodes;
   shape.d = request.features;

@@ -5,12 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
-#include "core/check.h"
 #include "options/options.h"
-#include "options/vit_settings.h"
 #include "table.h"
-#include "topomask/safetensors.h"
-#include "topomask/train.h"
+#include "topomask/runs.h"
 
 namespace topomask::cli {
 namespace {
@@ -21,40 +18,12 @@ struct EvalCommand {
   std::int64_t batch = 0;
 };
 
-const std::string& metadata(const SafetensorsFile& file, const std::string& path, const char* key) {
-  const auto found = file.metadata.find(key);
-  check(found != file.metadata.end(), "{}: is no checkpoint of 'topomask train' (its metadata has no '{}')",
-        path, key);
-  return found->second;
-}
-
-// The averaged weights, where training kept them: they are what it evaluated.
-std::string weight_prefix(const SafetensorsFile& file) {
-  for (const auto& entry : file.tensors) {
-    if (entry.first.starts_with("ema.")) return "ema.";
-  }
-  return "";
-}
-
 void run_eval(const EvalCommand& command) {
   command.run.apply();
-  const SafetensorsFile file = read_safetensors(command.checkpoint);
-  VitSettings settings =
-      VitSettings::from_toml_text(metadata(file, command.checkpoint, kDescribedSettings), command.checkpoint);
-  if (!command.data.empty()) settings.data = command.data;
-  if (!command.device.empty()) settings.device = command.device;
-  if (command.batch > 0) settings.batch = command.batch;
-
-  ImageDataOptions data_options;
-  const auto normalisation = nlohmann::json::parse(metadata(file, command.checkpoint, "normalisation"));
-  data_options.mean = normalisation.at("mean").get<std::vector<double>>();
-  data_options.stddev = normalisation.at("stddev").get<std::vector<double>>();
-  data_options.skip_bad = settings.skip_bad;
-  const ImageData data = open_image_data(settings.data, data_options);
-  ImageClassification task(data, settings.task_options(data));
-  load_parameters(file, command.checkpoint, weight_prefix(file), task.parameters());
-  const Evaluation result = evaluate(task, settings.train_options());
-
+  const VitEvaluation evaluation =
+      evaluate_vit(command.checkpoint, {command.data, command.device, command.batch});
+  const VitSettings& settings = evaluation.settings;
+  const Evaluation& result = evaluation.result;
   if (command.run.json) {
     const nlohmann::ordered_json json = {{"checkpoint", command.checkpoint},
                                          {"attention", attention_variant_name(settings.model.attention)},

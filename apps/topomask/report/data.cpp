@@ -5,12 +5,12 @@
 #include <fstream>
 #include <map>
 
-#include "bench/sample.h"
-#include "commands/training_run.h"
 #include "core/check.h"
 #include "provenance.h"
-#include "report/experiment_table.h"
 #include "report/pictures.h"
+#include "topomask/runs.h"
+#include "train/finished_runs.h"
+#include "train/sample.h"
 
 namespace topomask::cli {
 namespace {
@@ -78,8 +78,8 @@ void add_details(Json& row, const std::vector<FinishedRun>& runs, const fs::path
   for (const FinishedRun& run : runs) {
     if (run.variant != row["variant"].get<std::string>()) continue;
     folders.push_back(folder / run.folder);
-    if (run.result.contains("modulation"))
-      modulation.push_back({{"seed", run.result["seed"]}, {"layers", run.result["modulation"]}});
+    if (run.result.contains("f"))
+      modulation.push_back({{"seed", run.result["seed"]}, {"layers", run.result["f"]}});
   }
   row["curves"] = Json::object();
   for (const char* key : kCurves) row["curves"][key] = mean_curve(folders, key);

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
+#include "io/files.h"
 #include "report/assets.h"
 #include "report/data.h"
-#include "train/metrics.h"
 
 namespace topomask::cli {
 namespace {
@@ -48,7 +48,7 @@ std::string render_page(const nlohmann::ordered_json& report) {
 
 std::string write_report(const std::string& folder, std::string path) {
   if (path.empty()) path = (std::filesystem::path(folder) / kReportFile).string();
-  write_text_atomically(path, render_page(collect_report(folder)));
+  write_file(path, render_page(collect_report(folder)));
   return path;
 }
 

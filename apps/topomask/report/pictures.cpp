@@ -9,10 +9,10 @@
 #include <numeric>
 #include <vector>
 
-#include "commands/training_run.h"
 #include "core/check.h"
 #include "draw/picture.h"
 #include "report/encoding.h"
+#include "topomask/runs.h"
 #include "topomask/safetensors.h"
 
 namespace topomask::cli {

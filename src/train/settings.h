@@ -1,29 +1,26 @@
-// Settings with a name, a section and a meaning, bound to the fields of a struct: from the command line, from
-// a TOML file, and back into one.
+// Settings with a name, a section and a meaning, bound to the fields of a struct: from words, from a TOML
+// file, and back into one.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace topomask::cli {
+#include "models/names.h"
+#include "topomask/runs.h"
+
+namespace topomask {
 
 struct Setting {
   enum class Type { text, integer, real, boolean };
   std::string section, key, help;
   Type type = Type::text;
-  std::string type_name;                        // for --help
+  std::string type_name;                        // for a help text
   std::function<void(const std::string&)> set;  // throws std::invalid_argument with what was expected
   std::function<std::string()> get;
 };
-
-// What the command line gave, in its order.
-using GivenSettings = std::vector<std::pair<std::string, std::string>>;
 
 class Settings {
  public:
@@ -34,30 +31,25 @@ class Settings {
   void add(const std::string& key, int& target, const std::string& help);
   void add(const std::string& key, double& target, const std::string& help);
   void add(const std::string& key, bool& target, const std::string& help);
-  // One of a few names; `parse` throws an Error of its own for others.
+  // One of a few names.
   template <class Value>
-  void add_choice(const std::string& key, Value& target, const std::vector<std::string>& names,
-                  Value (*parse)(const std::string&), std::string (*name)(Value), const std::string& help) {
+  void add_choice(const std::string& key, Value& target, const NameTable<Value>& table,
+                  const std::string& help) {
     std::string type_name;
-    for (const std::string& word : names) type_name += (type_name.empty() ? "" : "|") + word;
+    for (const std::string& word : table.names()) type_name += (type_name.empty() ? "" : "|") + word;
     push(
         key, help, Setting::Type::text, type_name,
-        [&target, parse](const std::string& t) { target = parse(t); },
-        [&target, name] { return name(target); });
+        [&target, &table](const std::string& t) { target = table.parse(t); },
+        [&target, &table] { return table.name(target); });
   }
 
-  // --key for each but some, collected rather than applied: a file has to come first.
-  void add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given,
-                   const std::set<std::string>& but = {}) const;
-
-  void apply(const GivenSettings& given) const;
+  void apply(const SettingValues& given) const;
   // Keys stand in their section or before all sections. Unknown ones are errors that suggest the nearest.
   void read_toml(const std::string& path) const;
   void read_toml_text(const std::string& text, const std::string& name) const;
   std::string to_toml() const;
-  // The value that a file or the command line gives to a key, without applying anything; "" where it gives
-  // none.
-  static std::string peek(const GivenSettings& given, const std::string& key);
+  // The value that words or a file give to a key, without applying anything; "" where they give none.
+  static std::string peek(const SettingValues& given, const std::string& key);
   static std::string peek_toml(const std::string& path, const std::string& key);
 
   const std::vector<Setting>& all() const { return settings_; }
@@ -66,10 +58,14 @@ class Settings {
   void push(const std::string& key, const std::string& help, Setting::Type type, std::string type_name,
             std::function<void(const std::string&)> set, std::function<std::string()> get);
   const Setting* find(const std::string& key) const;
+  const Setting& expect(const std::string& key, const std::string& where) const;
   void set(const Setting& setting, const std::string& value, const std::string& where) const;
 
   std::string section_;
   std::vector<Setting> settings_;
 };
 
-}  // namespace topomask::cli
+// The settings of a run as a list; it refers to `settings` and must not outlive it.
+Settings list_settings(VitSettings& settings);
+
+}  // namespace topomask

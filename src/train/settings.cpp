@@ -1,18 +1,20 @@
-#include "options/settings.h"
+#include "train/settings.h"
 
 #include <fmt/format.h>
 
 #include <toml++/toml.h>
 #include <charconv>
-#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
 #include "core/check.h"
 #include "core/suggest.h"
+#include "io/files.h"
 
-namespace topomask::cli {
+namespace topomask {
 namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;  // of a file of settings
 
 template <class Number>
 Number parse_number(const std::string& text, const char* expected) {
@@ -35,14 +37,6 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
   } catch (const toml::parse_error& error) {
     fail("{}: line {}: {}", name, error.source().begin.line, error.description());
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  check(file.good(), "{}: cannot be read", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 // A plain value as the command line would write it.
@@ -120,54 +114,30 @@ void Settings::set(const Setting& setting, const std::string& value, const std::
   }
 }
 
-void Settings::add_options(CLI::App& command, const std::shared_ptr<GivenSettings>& given,
-                           const std::set<std::string>& but) const {
-  for (const Setting& setting : settings_) {
-    if (but.contains(setting.key)) continue;
-    const std::string key = setting.key;
-    std::string group = setting.section;
-    group[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(group[0])));
-    if (setting.type == Setting::Type::boolean) {
-      const bool on = setting.get() == "true";
-      command
-          .add_flag_callback(
-              "--" + key, [given, key] { given->emplace_back(key, "true"); }, setting.help)
-          ->group(on ? "" : group);  // only the one that changes something is listed
-      command
-          .add_flag_callback(
-              "--no-" + key, [given, key] { given->emplace_back(key, "false"); }, "Not: " + setting.help)
-          ->group(on ? group : "");
-      continue;
-    }
-    command
-        .add_option_function<std::string>(
-            "--" + key, [given, key](const std::string& text) { given->emplace_back(key, text); },
-            setting.help)
-        ->type_name(setting.type_name)
-        ->default_str(setting.get())
-        ->group(group);
-  }
+const Setting& Settings::expect(const std::string& key, const std::string& where) const {
+  if (const Setting* setting = find(key)) return *setting;
+  std::vector<std::string> keys;
+  for (const Setting& setting : settings_) keys.push_back(setting.key);
+  fail("{}unknown key '{}'{}", where, key, did_you_mean(key, keys));
 }
 
-void Settings::apply(const GivenSettings& given) const {
-  for (const auto& [key, value] : given) set(*find(key), value, "--" + key);
+void Settings::apply(const SettingValues& given) const {
+  for (const auto& [key, value] : given) set(expect(key, "settings: "), value, "--" + key);
 }
 
 void Settings::read_toml_text(const std::string& text, const std::string& name) const {
   const toml::table root = parse_toml(text, name);
-  std::vector<std::string> keys, sections;
+  std::vector<std::string> sections;
   for (const Setting& setting : settings_) {
-    keys.push_back(setting.key);
     if (sections.empty() || sections.back() != setting.section) sections.push_back(setting.section);
   }
   const auto apply_one = [&](const std::string& key, const toml::node& node, const std::string& section) {
-    const Setting* setting = find(key);
-    const std::string where = fmt::format("{}: line {}: {}", name, node.source().begin.line, key);
-    check(setting != nullptr, "{}: line {}: unknown key '{}'{}", name, node.source().begin.line, key,
-          did_you_mean(key, keys));
-    check(section.empty() || section == setting->section, "{} belongs into [{}], not into [{}]", where,
-          setting->section, section);
-    set(*setting, plain_text(node, where), where);
+    const std::string line = fmt::format("{}: line {}: ", name, node.source().begin.line);
+    const Setting& setting = expect(key, line);
+    const std::string where = line + key;
+    check(section.empty() || section == setting.section, "{} belongs into [{}], not into [{}]", where,
+          setting.section, section);
+    set(setting, plain_text(node, where), where);
   };
   for (const auto& [key, node] : root) {
     const std::string word(key.str());
@@ -184,7 +154,7 @@ void Settings::read_toml_text(const std::string& text, const std::string& name) 
 }
 
 void Settings::read_toml(const std::string& path) const {
-  read_toml_text(read_text(path), path);
+  read_toml_text(read_file(path, kMostBytes), path);
 }
 
 std::string Settings::to_toml() const {
@@ -194,7 +164,10 @@ std::string Settings::to_toml() const {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", setting.section);
     section = setting.section;
     std::string value = setting.get();
-    if (setting.type == Setting::Type::text) {
+    // TOML's integers end at 2^63 - 1; a larger seed is written as a string, which is read alike.
+    const bool too_large =
+        setting.type == Setting::Type::integer && value.size() >= 19 && value > "9223372036854775807";
+    if (setting.type == Setting::Type::text || too_large) {
       std::ostringstream quoted;
       quoted << toml::toml_formatter(toml::value<std::string>(value));
       value = quoted.str();
@@ -206,7 +179,7 @@ std::string Settings::to_toml() const {
   return text;
 }
 
-std::string Settings::peek(const GivenSettings& given, const std::string& key) {
+std::string Settings::peek(const SettingValues& given, const std::string& key) {
   std::string value;
   for (const auto& [name, text] : given) {
     if (name == key) value = text;
@@ -215,7 +188,7 @@ std::string Settings::peek(const GivenSettings& given, const std::string& key) {
 }
 
 std::string Settings::peek_toml(const std::string& path, const std::string& key) {
-  const toml::table root = parse_toml(read_text(path), path);
+  const toml::table root = parse_toml(read_file(path, kMostBytes), path);
   if (const toml::node* node = root.get(key)) return plain_text(*node, path);
   for (const auto& [name, node] : root) {
     const toml::table* table = node.as_table();
@@ -225,4 +198,4 @@ std::string Settings::peek_toml(const std::string& path, const std::string& key)
   return "";
 }
 
-}  // namespace topomask::cli
+}  // namespace topomask

@@ -1,15 +1,17 @@
-#include "report/experiment_table.h"
+#include "train/finished_runs.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
-#include "bench/sample.h"
-#include "commands/training_run.h"
-#include "table.h"
+#include "core/check.h"
+#include "io/files.h"
+#include "topomask/image_table.h"
+#include "train/sample.h"
 
-namespace topomask::cli {
+namespace topomask {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,21 +27,63 @@ std::vector<std::string> subfolders(const fs::path& folder) {
   return names;
 }
 
-std::string percent(const Json& part) {
-  return part.is_null() ? "" : fmt::format("{:.2f}", 100 * part.get<double>());
-}
+constexpr std::pair<const char*, std::uint64_t DataFingerprint::*> kDataParts[] = {
+    {"train_images", &DataFingerprint::train_images},
+    {"train_labels", &DataFingerprint::train_labels},
+    {"validation_images", &DataFingerprint::validation_images},
+    {"validation_labels", &DataFingerprint::validation_labels}};
 
 }  // namespace
 
-const std::vector<std::string>& table_variants() {
-  static const std::vector<std::string> names = {
-      "softmax", "softmax+grf",      "linear",      "toeplitz",     "power-series",  "grf",
-      "ad-hoc",  "learned-features", "grf-walks-1", "grf-walks-10", "grf-walks-100", "grf-walks-1000"};
-  return names;
+Json to_json(const DataFingerprint& fingerprint) {
+  Json json = Json::object();
+  for (const auto& [name, part] : kDataParts) json[name] = fmt::format("{:016x}", fingerprint.*part);
+  return json;
+}
+
+std::string changed_data(const Json& saved, const DataFingerprint& now) {
+  const Json here = to_json(now);
+  std::string changed;
+  for (const auto& entry : kDataParts) {
+    const char* name = entry.first;
+    if (!saved.is_object() || saved.value(name, Json()) == here[name]) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    if (words.starts_with("train ")) words.replace(0, 5, "training");
+    changed += (changed.empty() ? "" : ", ") + words;
+  }
+  return changed;
+}
+
+Json parse_result(const std::string& text, const std::string& path) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object(), "{}: is not a JSON object; remove it to run again", path);
+  const auto require = [&](const char* key, bool (Json::*is)() const, const char* what) {
+    check(json.contains(key) && (json[key].*is)(), "{}: expected {} '{}'; remove it to run again", path, what,
+          key);
+  };
+  for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "steps",
+                          "parameters", "seconds", "epoch_seconds", "images_per_second", "validation_images",
+                          "training_images", "patch", "layers", "heads"})
+    require(key, &Json::is_number, "a number");
+  for (const char* key : {"attention", "data", "device"}) require(key, &Json::is_string, "a string");
+  for (const char* key : {"grid", "classes"}) require(key, &Json::is_array, "a list");
+  if (json.contains("modulation") && !json.contains("f")) {  // its name before version 0.1
+    json["f"] = std::move(json["modulation"]);
+    json.erase("modulation");
+  }
+  return json;
+}
+
+std::optional<Json> read_result(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kResultFile).string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return std::nullopt;
+  return parse_result(read_file(path), path);
 }
 
 std::vector<FinishedRun> find_finished_runs(const std::string& folder) {
-  const std::vector<std::string>& known = table_variants();
+  const std::vector<std::string>& known = image_table_variants();
   std::vector<std::string> variants = known;
   for (const std::string& name : subfolders(folder)) {
     if (std::find(known.begin(), known.end(), name) == known.end()) variants.push_back(name);
@@ -98,17 +142,4 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
   return {{"variants", std::move(variants)}, {"runs", std::move(all)}};
 }
 
-std::string format_summary(const Json& summary) {
-  Table table(
-      {"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", "images/s", "data %", "parameters"});
-  for (const Json& row : summary["variants"]) {
-    table.add_row({row["variant"], std::to_string(row["seeds"].size()), percent(row["accuracy_mean"]),
-                   percent(row["accuracy_se"]), fmt::format("{:.4f}", row["loss_mean"].get<double>()),
-                   fmt::format("{:.2f}", row["epoch_seconds"].get<double>()),
-                   format_count(std::round(row["images_per_second"].get<double>())),
-                   percent(row["data_share"]), format_count(row["parameters"].get<double>())});
-  }
-  return table.to_string();
-}
-
-}  // namespace topomask::cli
+}  // namespace topomask

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace topomask::cli {
+namespace topomask {
 
 struct Sample {
   std::vector<double> values;
@@ -26,4 +26,4 @@ struct Sample {
   }
 };
 
-}  // namespace topomask::cli
+}  // namespace topomask
