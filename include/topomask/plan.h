@@ -12,6 +12,7 @@
 #include "topomask/features.h"
 #include "topomask/graph.h"
 #include "topomask/kernels.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -67,5 +68,8 @@ FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const Fe
 
 // Smallest two-sided Gaussian quantile z with Pr(|Z| <= z) >= confidence.
 double gaussian_quantile(double confidence);
+
+template <>
+std::span<const Word<PlanScope>> words<PlanScope>();
 
 }  // namespace topomask

@@ -171,7 +171,7 @@ EngineGradients blocked_backward(const at::Tensor& given_grad, const EngineInput
   return grads;
 }
 
-struct State : torch::CustomClassHolder {
+struct DenseEngineState : torch::CustomClassHolder {
   ScoreRule rule;
   std::int64_t max_workspace = 0;
   bool learning = false;
@@ -181,7 +181,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& matrix,
-                            const c10::intrusive_ptr<State>& state) {
+                            const c10::intrusive_ptr<DenseEngineState>& state) {
     const EngineInputs inputs = {q, k, v, state->rule, state->max_workspace};
     const EngineResult result = dense_engine_forward(inputs, matrix, state->learning);
     if (state->learning) {
@@ -195,7 +195,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<DenseEngineState>(context->saved_data["state"].toCapsule());
     const EngineInputs inputs = {saved[0], saved[1], saved[2], state->rule, state->max_workspace};
     EngineGradients found = dense_engine_backward(
         grads[0], inputs, saved[3], {saved[4], {saved[5], saved[6], saved[7]}}, context->needs_input_grad(3));
@@ -257,7 +257,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
     inputs = widened(given);
   }
   const at::Tensor matrix = mask_matrix(inputs, mask);
-  auto state = c10::make_intrusive<State>();
+  auto state = c10::make_intrusive<DenseEngineState>();
   state->rule = inputs.rule;
   state->max_workspace = inputs.max_workspace;
   state->learning = at::GradMode::is_enabled() && (inputs.q.requires_grad() || inputs.k.requires_grad() ||

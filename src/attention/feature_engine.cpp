@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-struct State : torch::CustomClassHolder {
+struct FeatureEngineState : torch::CustomClassHolder {
   MaskPtr mask;  // kept alive for the backward pass
   std::int64_t block = 1;
 };
@@ -42,7 +42,7 @@ at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor&
   return (q.unsqueeze(-1) * moved).sum(-2);
 }
 
-at::Tensor blocked_sums(const State& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+at::Tensor blocked_sums(const FeatureEngineState& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
   at::Tensor sum = at::zeros_like(v1);
   for (std::int64_t c = 0; c < q.size(3); c += state.block) {
     const std::int64_t end = std::min(q.size(3), c + state.block);
@@ -96,7 +96,7 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v1, at::TensorList parameters,
-                            const c10::intrusive_ptr<State>& state) {
+                            const c10::intrusive_ptr<FeatureEngineState>& state) {
     const bool fused = q.is_cpu() && state->mask->profile().sparse_factors;
     const at::Tensor sum = fused ? fused_sums(*state->mask, q, k, v1) : blocked_sums(*state, q, k, v1);
     variable_list saved = {q, k, v1};
@@ -108,7 +108,7 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<FeatureEngineState>(context->saved_data["state"].toCapsule());
     const at::Tensor &q = saved[0], &k = saved[1], &v1 = saved[2];
     variable_list result = {at::zeros_like(q), at::zeros_like(k), at::zeros_like(v1)};
     const std::vector<at::Tensor> parameters(saved.begin() + 3, saved.end());
@@ -195,7 +195,7 @@ at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kFloat);
   }
   if (uses_factors(mask->profile())) return attend_factors(inputs, mask->factors());
-  auto state = c10::make_intrusive<State>();
+  auto state = c10::make_intrusive<FeatureEngineState>();
   state->mask = mask;
   state->block = feature_block(AttentionShape::of(inputs.q, inputs.v), inputs.max_workspace);
   // Nodes first: the mask moves whole rows of columns.

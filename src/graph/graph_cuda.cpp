@@ -22,10 +22,6 @@ namespace topomask {
 
 namespace {
 
-at::Tensor bytes_on(const at::Tensor& like, std::size_t bytes) {
-  return at::empty({static_cast<std::int64_t>(bytes)}, like.options().dtype(at::kByte));
-}
-
 const std::uint32_t* unsigned_data(const at::Tensor& x) {
   return reinterpret_cast<const std::uint32_t*>(x.const_data_ptr<std::int32_t>());
 }

@@ -23,10 +23,6 @@ static_assert(cuda::kMaxBoxAxes >= cuda::kMaxDimension);
 
 namespace {
 
-at::Tensor bytes_on(const at::Tensor& like, std::size_t bytes) {
-  return at::empty({static_cast<std::int64_t>(bytes)}, like.options().dtype(at::kByte));
-}
-
 // Offsets on the device. Small copies from the host's memory do not wait for it, but a graph that is captured
 // would read that memory again when it is replayed.
 at::Tensor on_device(const at::Tensor& ptr, const at::Tensor& points) {

@@ -147,7 +147,7 @@ class Order {
   const MaskRequest& request_;
 };
 
-constexpr std::int64_t kMaxHops = 32767;
+constexpr std::int64_t kMostHops = 32767;
 constexpr std::uint32_t kLearnedFeaturesPurpose = 0x6C656172;  // keeps these draws apart from others of a seed
 
 FeatureOptions feature_options(const Order& order) {
@@ -171,7 +171,7 @@ FeatureOptions feature_options(const Order& order) {
   const bool follows = walks.length == LengthLaw::survival && !order.is_given("max_hops");
   const std::int64_t hops =
       follows ? static_cast<std::int64_t>(walks.survival.size()) - 1 : order.integer("max_hops");
-  check(hops >= 0 && hops <= kMaxHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(), kMaxHops,
+  check(hops >= 0 && hops <= kMostHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(), kMostHops,
         hops);
   walks.max_hops = static_cast<int>(hops);
   options.ensembles = order.word<Ensembles>("ensembles");
@@ -194,8 +194,8 @@ MaskPtr make_grf(const Order& order) {
 
 MaskPtr make_power_series(const Order& order) {
   const std::int64_t last = order.integer("max_power");
-  check(last >= 0 && last <= kMaxHops, "{}: max_power must be between 0 and {}, got {}", order.owner(),
-        kMaxHops, last);
+  check(last >= 0 && last <= kMostHops, "{}: max_power must be between 0 and {}, got {}", order.owner(),
+        kMostHops, last);
   const bool squared = order.flag("squared");
   return std::make_shared<PowerSeriesMask>(order.normalised(), order.series("alpha", last, squared), squared);
 }

@@ -252,4 +252,13 @@ FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const Fe
   return plan;
 }
 
+template <>
+std::span<const Word<PlanScope>> words<PlanScope>() {
+  static constexpr Word<PlanScope> kWords[] = {
+      {PlanScope::entry, "entry", "the bound holds for each entry by itself"},
+      {PlanScope::all_entries, "all-entries", "it holds for all entries at once (union bound)"},
+  };
+  return kWords;
+}
+
 }  // namespace topomask

@@ -107,10 +107,6 @@ std::int32_t blocks_for(std::int64_t rows) {
   return static_cast<std::int32_t>(std::min(rows, resident));
 }
 
-at::Tensor bytes_on(const at::Tensor& like, std::size_t bytes) {
-  return at::empty({static_cast<std::int64_t>(bytes)}, like.options().dtype(at::kByte));
-}
-
 // Mean and variance of a walk's length, from S(k) = product of the probabilities to go on.
 struct LengthMoments {
   double mean = 0, variance = 0;

@@ -25,7 +25,7 @@ TEST(GpuStubs, OfferNoKernels) {
   EXPECT_FALSE(cuda_is_built());
   EXPECT_FALSE(cuda_is_available());
   EXPECT_EQ(num_gpus(), 0);
-  EXPECT_FALSE(runs_on_tensor_cores({}));
+  EXPECT_FALSE(runs_on_tensor_cores(at::kBFloat16, c10::kCPU, 64, 64));
 }
 
 }  // namespace

@@ -25,9 +25,6 @@ struct PlanCommand {
   PlanOptions request;
 };
 
-constexpr Choice<PlanScope> kScopes[] = {{"entry", PlanScope::entry},
-                                         {"all-entries", PlanScope::all_entries}};
-
 std::string format_walks(std::int64_t walks) {
   return walks < 0 ? "no number" : format_count(static_cast<double>(walks));
 }
@@ -58,7 +55,7 @@ void print_json(const FeaturePlan& plan, const PlanCommand& command) {
   nlohmann::ordered_json json = {
       {"error", command.request.error},
       {"confidence", command.request.confidence},
-      {"for", name_of(kScopes, command.request.scope)},
+      {"for", word_of(command.request.scope)},
       {"entries", plan.entries},
       {"theorem_applies", plan.theorem_applies},
       {"c", plan.c},
@@ -141,8 +138,7 @@ void add_plan_command(CLI::App& app) {
   sub->add_option("--error", request.error, "Largest error of an entry of the mask")->capture_default_str();
   sub->add_option("--confidence", request.confidence, "Probability of staying within it")
       ->capture_default_str();
-  add_choice(*sub, "Options", "--for", request.scope, kScopes,
-             "Whether that holds for each entry by itself, or for all entries at once (union bound)");
+  add_choice(*sub, "Options", "--for", request.scope, "Whether that holds for each entry by itself, or for all entries at once (union bound)");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
   add_run_options(*sub, command->run);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMargin = 24, kTitleHeight = 50, kPanelTitle = 30, kNote = 34, kBarWidth = 22, kBarRoom = 90;
 constexpr int kBarTicks = 5, kBarSteps = 256;
-constexpr double kTitleSize = 20, kTextSize = 15;
+constexpr double kMapTitleSize = 20, kMapTextSize = 15;
 
 struct Size {
   double width, height;
@@ -33,14 +33,14 @@ double largest_value(const HeatMap& panel) {
 void draw_panel(const HeatMap& panel, const Box& box, double largest, Picture& picture) {
   const double middle = box.left + box.width / 2;
   picture.text({middle, box.top - kPanelTitle / 2}, panel.title,
-               {.size = kTextSize, .anchor = Anchor::middle});
+               {.size = kMapTextSize, .anchor = Anchor::middle});
   std::vector<Colour> pixels;
   pixels.reserve(panel.value.size());
   for (const double value : panel.value)
     pixels.push_back(heat_colour(std::sqrt(std::max(0.0, value) / largest)));
   picture.image(box, panel.rows, panel.columns, pixels);
   picture.text({middle, box.bottom() + kNote / 2}, panel.note,
-               {.size = kTextSize, .anchor = Anchor::middle, .colour = kGrey});
+               {.size = kMapTextSize, .anchor = Anchor::middle, .colour = kGrey});
 }
 
 void draw_colour_bar(const Box& box, double largest, Picture& picture) {
@@ -50,7 +50,7 @@ void draw_colour_bar(const Box& box, double largest, Picture& picture) {
   for (int tick = 0; tick < kBarTicks; ++tick) {
     const double t = static_cast<double>(tick) / (kBarTicks - 1), y = box.top + (1 - t) * box.height;
     picture.line({{box.right(), y}, {box.right() + 5, y}}, {.width = 1.5});
-    picture.text({box.right() + 9, y}, fmt::format("{:.2g}", t * t * largest), {.size = kTextSize});
+    picture.text({box.right() + 9, y}, fmt::format("{:.2g}", t * t * largest), {.size = kMapTextSize});
   }
 }
 
@@ -73,7 +73,7 @@ Colour heat_colour(double t) {
 
 void draw_heat_maps(const HeatMapFigure& figure, Picture& picture) {
   picture.text({figure_size(figure).width / 2, kTitleHeight / 2 + 4}, figure.title,
-               {.size = kTitleSize, .anchor = Anchor::middle});
+               {.size = kMapTitleSize, .anchor = Anchor::middle});
   Box box{kMargin, kTitleHeight + kPanelTitle, figure.panel_size, figure.panel_size};
   for (const auto& row : figure.panels) {
     if (row.empty()) continue;

@@ -14,7 +14,7 @@
 namespace topomask::cli {
 namespace {
 
-constexpr const char* kGroup = "Mask";
+constexpr const char* kMaskGroup = "Mask";
 
 // num_walks -> --num-walks
 std::string flag_of(std::string_view name) {
@@ -137,7 +137,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
           "Which mask")
       ->type_name(fmt::format("{}", fmt::join(names, "|")))
       ->default_str(flags.name)
-      ->group(kGroup);
+      ->group(kMaskGroup);
 
   // f or alpha at the start, in one of four ways.
   const auto add_init = [&](const std::string& flag, const std::string& prefix, const std::string& description,
@@ -153,7 +153,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
             },
             description)
         ->type_name(type)
-        ->group(kGroup);
+        ->group(kMaskGroup);
   };
   const std::string series =
       fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
@@ -181,7 +181,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
                                 .add_option_function<std::string>(
                                     flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
                                     description)
-                                ->group(kGroup);
+                                ->group(kMaskGroup);
       if (!setting.fallback.empty()) option->default_str(std::string(setting.fallback));
     }
     for (const MaskParameter& parameter : info.parameters) {
@@ -193,11 +193,11 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
               [&flags, name](const std::string& value) { flags.parameters[name] = value; },
               fmt::format("{}: {}, at the start {}", info.name, parameter.shape, parameter.start))
           ->type_name("NUMBERS")
-          ->group(kGroup);
+          ->group(kMaskGroup);
     }
   }
   const auto add = [&](const char* flag, auto& value, const char* description) {
-    return command.add_option(flag, value, description)->group(kGroup);
+    return command.add_option(flag, value, description)->group(kMaskGroup);
   };
   add("--parameters", flags.in_parameters,
       "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
