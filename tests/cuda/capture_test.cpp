@@ -1,5 +1,6 @@
 // From points to attention, forward and backward, in a CUDA graph: what it computes when it runs again with
 // other points, operands and f is what the same calls give without one.
+#include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
 
