@@ -11,10 +11,15 @@ FUZZ_SECONDS ?= 60
 DEMO_VIT := build/release/topomask experiment image-table --config examples/recipes/strokes.toml --seeds 0 \
             --threads 1 --out build/demo/vit
 
-# $(call build,preset): configure with the Python that the set-up chose, then build. Both do nothing when up to date.
+# Of `make` or of the environment: TOPOMASK_CUDA=ON builds the CUDA kernels without a GPU, OFF leaves them out.
+RELEASE := $(if $(TOPOMASK_CUDA),-DTOPOMASK_CUDA=$(TOPOMASK_CUDA)) \
+           $(if $(TOPOMASK_CUDA_ARCHITECTURES),"-DTOPOMASK_CUDA_ARCHITECTURES=$(TOPOMASK_CUDA_ARCHITECTURES)")
+
+# $(call build,preset,options,targets): configure with the Python that the set-up chose, then build (all, where no target is
+# named). Both do nothing when up to date.
 define build
-	cmake --preset $(1) -DTOPOMASK_PYTHON="$$(cat .setup/python)" --log-level=NOTICE
-	cmake --build --preset $(1) --parallel $(JOBS)
+	cmake --preset $(1) -DTOPOMASK_PYTHON="$$(cat .setup/python)" $(2) --log-level=NOTICE
+	cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 endef
 
 # $(call test,preset,prefix): the log stays for the summary of `make test`.
@@ -27,15 +32,20 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what the build needs: Debian packages, and torch unless a Python here has it
+setup: ## Install what the build and the tests need: Debian packages, and torch unless a Python here has it
 	@scripts/setup.sh
 
 .PHONY: build
-build: setup ## Build build/release/topomask, the library and the tests
-	@$(call build,release)
+build: setup ## Build build/release/topomask, the library, the Python package and the tests
+	@$(call build,release,$(RELEASE))
+
+.PHONY: program
+program: ## Install what the program needs and build it alone: build/release/topomask
+	@scripts/setup.sh --program
+	@$(call build,release,$(RELEASE),topomask_cli)
 
 .PHONY: demo
-demo: build ## Build everything and show it: errors, a mask, time against N, and two small ViTs with and without a mask
+demo: program ## Build the program and show it: errors, a mask, time against N, and two small ViTs with and without a mask
 	build/release/topomask demo --out build/demo
 	@rm -rf build/demo/vit
 	@echo
@@ -74,8 +84,7 @@ tsan: setup ## Run the unit tests under ThreadSanitizer
 
 .PHONY: cuda-test
 cuda-test: setup ## On a machine with a GPU: build for it, test, look for races, and benchmark
-	cmake --preset cuda -DTOPOMASK_PYTHON="$$(cat .setup/python)" --log-level=NOTICE
-	cmake --build --preset cuda --parallel $(JOBS) --target topomask_cli topomask_ops cuda_tests
+	@$(call build,cuda,,topomask_cli topomask_ops cuda_tests)
 	@scripts/cuda_test.sh
 
 .PHONY: fuzz
@@ -83,7 +92,8 @@ fuzz: setup ## Fuzz every reader for FUZZ_SECONDS each (60)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: build ## Measure walks, attention and neighbours against their peers; on a GPU too where there is one
+bench: setup ## Measure walks, attention and neighbours against their peers; on a GPU too where there is one
+	@$(call build,release,$(RELEASE),topomask_cli)
 	build/release/topomask bench walks --graph grid:181x181
 	build/release/topomask bench walks --graph regular:2000000,8
 	build/release/topomask bench attention --graph grid:181x181
@@ -102,7 +112,7 @@ format-check: ## Fail if clang-format would change a source
 	@scripts/format.sh --check
 
 .PHONY: install
-install: build ## Install the library, headers, program and CMake package into PREFIX (/usr/local)
+install: program ## Install the library, headers, program and CMake package into PREFIX (/usr/local)
 	cmake --install build/release --prefix "$(PREFIX)"
 
 .PHONY: clean

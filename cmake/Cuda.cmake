@@ -1,7 +1,7 @@
 # Decides whether the CUDA kernels are built, and how. Sets TOPOMASK_WITH_CUDA.
 #
-# AUTO takes what is there and is silent where there is nothing: no nvcc, a torch without CUDA, or a sanitizer build
-# (which is about the host code). Nothing here needs a GPU.
+# AUTO builds them where they can run and is silent elsewhere: no GPU on this machine, no nvcc, a torch without CUDA, or a
+# sanitizer build (which is about the host code). ON needs no GPU.
 #
 #   TOPOMASK_CUDA_ARCHITECTURES   machine code for the H200, and portable code that the driver translates for any other
 #                                 device from compute capability 8.0 on; -DTOPOMASK_CUDA_ARCHITECTURES=90 builds faster
@@ -9,6 +9,13 @@ set(TOPOMASK_CUDA_ARCHITECTURES "80-virtual;90-real" CACHE STRING "What nvcc com
 set(TOPOMASK_WITH_CUDA OFF)
 if(TOPOMASK_CUDA STREQUAL "OFF" OR (TOPOMASK_CUDA STREQUAL "AUTO" AND TOPOMASK_SANITIZE))
   return()
+endif()
+if(TOPOMASK_CUDA STREQUAL "AUTO" AND NOT EXISTS /dev/nvidia0)
+  # Under WSL a GPU has no such file.
+  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE failed)
+  if(failed OR NOT gpus MATCHES "GPU 0")
+    return()
+  endif()
 endif()
 
 find_program(TOPOMASK_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)

@@ -17,10 +17,9 @@ cmake -S . -B build/fuzz -G Ninja -DTOPOMASK_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithD
 cmake --build build/fuzz --target "${readers[@]/#/fuzz_}"
 
 mkdir -p build/fuzz/findings
-failed=()
-for reader in "${readers[@]}"; do
+fuzz() {
+  local reader=$1 log=build/fuzz/$1.log
   mkdir -p "build/fuzz/corpus/$reader"
-  log=build/fuzz/$reader.log
   # New inputs go to the first folder; the seeds are only read.
   if "build/fuzz/fuzz_$reader" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=8192 \
       -artifact_prefix="build/fuzz/findings/$reader-" "build/fuzz/corpus/$reader" "fuzz/corpus/$reader" >"$log" 2>&1; then
@@ -28,10 +27,13 @@ for reader in "${readers[@]}"; do
   else
     echo "$reader: FOUND SOMETHING"
     tail -n 40 "$log"
-    failed+=("$reader")
+    return 1
   fi
-done
-if [ ${#failed[@]} -gt 0 ]; then
-  echo "findings in: ${failed[*]}" >&2
+}
+export -f fuzz
+export seconds
+# As many at a time as there are cores.
+if ! printf '%s\n' "${readers[@]}" | xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$1"' fuzz; then
+  echo "fuzz: some readers failed; the inputs are in build/fuzz/findings" >&2
   exit 1
 fi

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes this machine able to build topomask: system packages, and a Python that has torch.
+# Makes this machine able to build and test topomask: system packages, and a Python that has torch. With --program it leaves
+# out what only the tests need.
 #
 # Which Python, in this order:
 #   1. $TOPOMASK_PYTHON, which must have torch 2.11 to 2.13;
 #   2. the python3 on PATH, if it has such a torch;
-#   3. .venv in this folder, made here and filled with scripts/requirements.txt.
+#   3. .venv in this folder, made here and filled with scripts/requirements.txt, for the tests requirements-test.txt.
 # The choice is written to .setup/python, where the build reads it. What is there already is left alone: a second
 # run takes about a second and reaches nothing outside this machine.
 set -euo pipefail
@@ -32,14 +33,24 @@ required=(
 )
 # The build goes on without these; the job that needs one says so.
 optional=(
-  'ccache|ccache' 'clang|clang++' 'clang-format|clang-format' 'libclang-rt-dev|libfuzzer'
-  'libbenchmark-dev|<benchmark/benchmark.h>' 'libnanoflann-dev|<nanoflann.hpp>'
+  'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js'  # charts of HTML reports
   'fonts-dejavu-core|font'  # else pictures are lettered in Cairo's built-in font
-  # Charts of HTML reports, and a browser to test them in.
-  'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js' 'chromium|chromium' 'chromium-driver|chromedriver'
 )
-
-optional_for='the format check, fuzzing, benchmarks, charts of reports and their test'
+optional_for='charts of reports and the letters of pictures'
+requirements=(scripts/requirements.txt)
+case ${1-} in
+  --program) ;;
+  '')
+    optional+=(
+      'ccache|ccache' 'clang|clang++' 'clang-format|clang-format' 'libclang-rt-dev|libfuzzer'
+      'libbenchmark-dev|<benchmark/benchmark.h>' 'libnanoflann-dev|<nanoflann.hpp>'
+      'chromium|chromium' 'chromium-driver|chromedriver'  # to test the charts in
+    )
+    optional_for='the format check, fuzzing, benchmarks, charts of reports and their test, letters of pictures'
+    requirements+=(scripts/requirements-test.txt)
+    ;;
+  *) die "usage: scripts/setup.sh [--program]" ;;
+esac
 
 have_package() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
@@ -148,7 +159,15 @@ PY
 }
 
 fill_venv() {
-  .venv/bin/python -m pip install --disable-pip-version-check --requirement scripts/requirements.txt
+  .venv/bin/python -m pip install --disable-pip-version-check "${requirements[@]/#/--requirement=}"
+}
+
+# The file that says that .venv holds these requirements as they are now.
+stamp() { echo ".venv/.stamp-$(cat "$@" | sha256sum | cut -c1-16)"; }
+
+venv_is_filled() {
+  [[ -e $(stamp "${requirements[@]}") || -e $(stamp scripts/requirements.txt scripts/requirements-test.txt) ]] &&
+    .venv/bin/python -c '' 2>/dev/null
 }
 
 make_venv() {
@@ -158,16 +177,16 @@ make_venv() {
     say "making .venv with $base"
     "$base" -m venv --clear .venv || die "$base could not make .venv (Debian: apt-get install python3-venv)"
   fi
-  say "filling .venv from PyPI: torch 2.13.0 with its CUDA libraries, and what the tests use"
+  say "filling .venv from PyPI with ${requirements[*]}: torch 2.13.0 with its CUDA libraries"
   say "this happens once, takes about two minutes on a fast line, and needs 5 GB of disk"
   if ! fill_venv || ! venv_is_whole; then
     say "starting .venv afresh"
     "$base" -m venv --clear .venv || die "$base could not make .venv"
-    fill_venv || die "pip could not install scripts/requirements.txt into .venv (no network, or the disk is full?)"
+    fill_venv || die "pip could not install ${requirements[*]} into .venv (no network, or the disk is full?)"
     venv_is_whole || die ".venv is incomplete after a fresh installation; is the disk full?"
   fi
   rm -f .venv/.stamp-*
-  touch "$stamp"
+  touch "$(stamp "${requirements[@]}")"
 }
 
 mkdir -p .setup
@@ -177,7 +196,6 @@ if command -v flock >/dev/null; then
   flock 9
 fi
 
-stamp=.venv/.stamp-$(sha256sum scripts/requirements.txt | cut -c1-16)
 venv_package=''
 python=''
 if [[ -n ${TOPOMASK_PYTHON-} ]]; then
@@ -188,7 +206,7 @@ if [[ -n ${TOPOMASK_PYTHON-} ]]; then
   python=${found% *}
 elif found=$(torch_of python3) && in_window "${found##* }" && [[ ${found% *} != "$root"/.venv/* ]]; then
   python=${found% *}
-elif [[ -e $stamp ]] && .venv/bin/python -c '' 2>/dev/null; then
+elif venv_is_filled; then
   python=$root/.venv/bin/python
 else
   venv_package='python3-venv|ensurepip'
@@ -201,7 +219,7 @@ if [[ -z $python ]]; then
 fi
 
 found=$(torch_of "$python") || die "$python has lost its torch; remove .venv and run this again"
-if ! "$python" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("numpy") and u.find_spec("scipy")))'; then
+if [[ ${1-} != --program ]] && ! "$python" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("numpy") and u.find_spec("scipy")))'; then
   say "$python has no numpy and scipy; the tests that need them will be skipped"
 fi
 # Rewritten only on a change, so that nothing looks newer than what was built from it.

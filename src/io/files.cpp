@@ -148,6 +148,10 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   return extension == ".gz" ? decompress_gzip(content, path, limit) : decompress_xz(content, path, limit);
 }
 
+std::string inside(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
 std::string content_extension(const std::string& path) {
   const std::filesystem::path file(path);
   const std::string extension = lower_case_extension(file);

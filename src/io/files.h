@@ -25,6 +25,9 @@ void write_file(const std::string& path, std::span<const std::string_view> piece
 // Throws if `path` exists and is no regular file, because renaming a new file over it would destroy it.
 void check_replaceable(const std::string& path);
 
+// folder/name.
+std::string inside(const std::string& folder, const std::string& name);
+
 // The extension of a path in lower case, ".mtx" of "a/b.mtx.gz"; "" if there is none.
 std::string content_extension(const std::string& path);
 

@@ -20,7 +20,7 @@ struct Parameter {
   double NodeKernel::*value;
 };
 
-struct Entry {
+struct KernelForm {
   std::string_view name;
   KernelKind kind;
   std::string_view description;
@@ -28,8 +28,8 @@ struct Entry {
   std::string_view series;  // what a list of numbers instead of key=value pairs is called
 };
 
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> table = {
+const std::vector<KernelForm>& kernel_forms() {
+  static const std::vector<KernelForm> table = {
       {"reg-laplacian",
        KernelKind::regularised_laplacian,
        "regularised Laplacian, (I + sigma2 L)^-d",
@@ -54,7 +54,7 @@ const std::vector<Entry>& entries() {
 }
 
 // "nu=1.5,kappa=1" of this kernel.
-std::string values_of(const Entry& entry, const NodeKernel& kernel) {
+std::string values_of(const KernelForm& entry, const NodeKernel& kernel) {
   std::vector<std::string> pieces;
   for (const Parameter& parameter : entry.parameters)
     pieces.push_back(fmt::format("{}={}", parameter.name, kernel.*(parameter.value)));
@@ -85,7 +85,7 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
   return pieces;
 }
 
-void parse_parameters(const Entry& entry, std::string_view text, const std::string& spec,
+void parse_parameters(const KernelForm& entry, std::string_view text, const std::string& spec,
                       NodeKernel& kernel) {
   std::vector<std::string_view> seen;
   for (const std::string_view piece : split_at_commas(text)) {
@@ -113,12 +113,12 @@ void parse_parameters(const Entry& entry, std::string_view text, const std::stri
 NodeKernel NodeKernel::parse(const std::string& spec) {
   const std::size_t colon = spec.find(':');
   const std::string_view name = std::string_view(spec).substr(0, colon);
-  const Entry* match = nullptr;
-  for (const Entry& entry : entries()) {
+  const KernelForm* match = nullptr;
+  for (const KernelForm& entry : kernel_forms()) {
     if (entry.name == name) match = &entry;
   }
   if (match == nullptr) {
-    const auto known = names_of(entries());
+    const auto known = names_of(kernel_forms());
     fail("unknown kernel '{}', expected one of {}{}", name, fmt::join(known, ", "),
          did_you_mean(name, known));
   }
@@ -137,7 +137,7 @@ NodeKernel NodeKernel::parse(const std::string& spec) {
 }
 
 std::string NodeKernel::to_string() const {
-  for (const Entry& entry : entries()) {
+  for (const KernelForm& entry : kernel_forms()) {
     if (entry.kind != kind) continue;
     const std::string values =
         entry.series.empty() ? values_of(entry, *this) : fmt::format("{}", fmt::join(series, ","));
@@ -149,7 +149,7 @@ std::string NodeKernel::to_string() const {
 const std::vector<KernelForm>& kernel_forms() {
   static const std::vector<KernelForm> forms = [] {
     std::vector<KernelForm> all;
-    for (const Entry& entry : entries()) {
+    for (const KernelForm& entry : kernel_forms()) {
       const NodeKernel defaults;
       KernelForm form{std::string(entry.name), "", std::string(entry.description), {}};
       const std::string values =

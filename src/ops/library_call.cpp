@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-Tensors detached(const Tensors& inputs) {
+Tensors new_leaves(const Tensors& inputs) {
   Tensors leaves;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach());
   return leaves;
@@ -90,7 +90,7 @@ class CallFunction : public torch::autograd::Function<CallFunction> {
       return state->call.forward_operator(arguments);
     }
     const at::AutoGradMode with_gradients(true);
-    state->leaves = detached(arguments);
+    state->leaves = new_leaves(arguments);
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       state->leaves[i].requires_grad_(arguments[i].requires_grad());
     }
@@ -138,7 +138,8 @@ bool is_traced(const Tensors& inputs) {
 void refuse_forward_mode(const Tensors& inputs) {
   for (const at::Tensor& x : inputs) {
     check(!x._fw_grad(/*level=*/0).defined(),
-          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use reverse mode (grad, jacrev)");
+          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use reverse mode (grad, "
+          "jacrev)");
   }
 }
 
@@ -162,7 +163,8 @@ Tensors filled(Tensors gradients, const Tensors& inputs, const std::vector<bool>
     if (!needs[i]) {
       own = at::empty({0}, inputs[i].options());
     } else {
-      own = own.defined() ? own.detach().to(inputs[i].scalar_type()).contiguous() : at::zeros_like(inputs[i].detach());
+      own = own.defined() ? own.detach().to(inputs[i].scalar_type()).contiguous()
+                          : at::zeros_like(inputs[i].detach());
     }
   }
   return gradients;
@@ -172,14 +174,14 @@ Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at:
                      const std::vector<bool>& needs) {
   const WithAutograd above;
   const at::AutoGradMode with_gradients(true);
-  const Tensors leaves = detached(inputs);
+  const Tensors leaves = new_leaves(inputs);
   for (std::size_t i = 0; i < leaves.size(); ++i) leaves[i].requires_grad_(needs[i]);
   return filled(gradients(run(leaves), leaves, grad.detach(), /*keep_graph=*/false), inputs, needs);
 }
 
 at::Tensor without_graph(const TensorFunction& run, const Tensors& inputs) {
   const at::AutoGradMode without_gradients(false);
-  return run(detached(inputs));
+  return run(new_leaves(inputs));
 }
 
 }  // namespace topomask::ops

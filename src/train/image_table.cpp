@@ -23,10 +23,6 @@ constexpr const char* kSummaryFile = "results.json";
 constexpr std::string_view kWalksPrefix = "grf-walks-";
 constexpr double kAblationHalt = 0.5;
 
-std::string inside(const std::string& folder, const std::string& name) {
-  return (fs::path(folder) / name).string();
-}
-
 // N of grf-walks-N.
 std::int64_t number_of_walks(const std::string& variant) {
   std::int64_t walks = 0;

@@ -12,10 +12,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string inside(const std::string& folder, const std::string& name) {
-  return (fs::path(folder) / name).string();
-}
-
 bool is_there(const std::string& folder, const char* name) {
   std::error_code ignored;
   return fs::exists(fs::path(folder) / name, ignored);

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string error_of(const std::string& spec) {
+std::string spec_error(const std::string& spec) {
   try {
     load_graph(spec);
   } catch (const Error& error) {
@@ -48,23 +48,23 @@ TEST(GraphSpec, NamesEveryGenerator) {
 }
 
 TEST(GraphSpec, OneSentencePerMistake) {
-  EXPECT_EQ(error_of("grid:3xx4"),
+  EXPECT_EQ(spec_error("grid:3xx4"),
             "graph 'grid:3xx4': expected a number for an extent, got '' (the form is "
             "grid:H[xW[xD]][,diagonals][,wrap])");
-  EXPECT_THAT(error_of("grid:1x2x3x4"), HasSubstr("expected 1 to 3 extents, got 4"));
-  EXPECT_THAT(error_of("grid:3x4,wrop"), HasSubstr("did you mean 'wrap'?"));
-  EXPECT_THAT(error_of("path:"), HasSubstr("expected the number of nodes, got nothing"));
-  EXPECT_THAT(error_of("path"), HasSubstr("expected the number of nodes, got nothing"));
-  EXPECT_THAT(error_of("path:5,6"), HasSubstr("'6' is one argument too many"));
-  EXPECT_THAT(error_of("path:5a"), HasSubstr("expected a number for the number of nodes, got '5a'"));
-  EXPECT_THAT(error_of("path:99999999999999999999"), HasSubstr("out of range"));
-  EXPECT_THAT(error_of("path:-1"), HasSubstr("at least 1 for the number of nodes, got -1"));
-  EXPECT_THAT(error_of("er:10,nan"), HasSubstr("probability in [0, 1]"));
-  EXPECT_THAT(error_of("er:10"), HasSubstr("expected the probability, got nothing"));
-  EXPECT_THAT(error_of("gird:3x4"),
+  EXPECT_THAT(spec_error("grid:1x2x3x4"), HasSubstr("expected 1 to 3 extents, got 4"));
+  EXPECT_THAT(spec_error("grid:3x4,wrop"), HasSubstr("did you mean 'wrap'?"));
+  EXPECT_THAT(spec_error("path:"), HasSubstr("expected the number of nodes, got nothing"));
+  EXPECT_THAT(spec_error("path"), HasSubstr("expected the number of nodes, got nothing"));
+  EXPECT_THAT(spec_error("path:5,6"), HasSubstr("'6' is one argument too many"));
+  EXPECT_THAT(spec_error("path:5a"), HasSubstr("expected a number for the number of nodes, got '5a'"));
+  EXPECT_THAT(spec_error("path:99999999999999999999"), HasSubstr("out of range"));
+  EXPECT_THAT(spec_error("path:-1"), HasSubstr("at least 1 for the number of nodes, got -1"));
+  EXPECT_THAT(spec_error("er:10,nan"), HasSubstr("probability in [0, 1]"));
+  EXPECT_THAT(spec_error("er:10"), HasSubstr("expected the probability, got nothing"));
+  EXPECT_THAT(spec_error("gird:3x4"),
               AllOf(StartsWith("graph 'gird:3x4': "), HasSubstr("did you mean 'grid'?")));
-  EXPECT_THAT(error_of(""), HasSubstr("expected a file or a generator"));
-  EXPECT_NE(error_of("no/such/file.mtx"), "no error");
+  EXPECT_THAT(spec_error(""), HasSubstr("expected a file or a generator"));
+  EXPECT_NE(spec_error("no/such/file.mtx"), "no error");
 }
 
 // A size of zero is a mistake; the library itself can make a graph without nodes.
@@ -73,7 +73,7 @@ TEST(GraphSpec, SizesOfZeroAreMistakes) {
        {"path:0", "cycle:0", "grid:0", "grid:0x5", "grid:5x0", "grid:2x0x3,wrap", "er:0,0.5", "ba:0,0",
         "ba:0,1", "ba:5,0", "regular:0,0", "regular:5,0", "regular:0,3", "torus:0,3", "torus:9,0",
         "knn:points.ply,0", "path:-3", "grid:-1x5", "knn:points.ply,-2"}) {
-    EXPECT_THAT(error_of(spec),
+    EXPECT_THAT(spec_error(spec),
                 AllOf(StartsWith(std::string("graph '") + spec + "': expected at least 1 for "),
                       HasSubstr("(the form is ")));
   }
@@ -85,7 +85,7 @@ TEST(GraphSpec, SizesOfZeroAreMistakes) {
 
 TEST(GraphSpec, SizesThatDoNotFitEachOtherAreOneSentence) {
   const auto expect = [](const std::string& spec, const char* part) {
-    EXPECT_THAT(error_of(spec), AllOf(StartsWith("graph '" + spec + "': "), HasSubstr(part)));
+    EXPECT_THAT(spec_error(spec), AllOf(StartsWith("graph '" + spec + "': "), HasSubstr(part)));
   };
   expect("ba:5,5", "fewer than N = 5");
   expect("ba:1,1", "fewer than N = 1");
@@ -116,7 +116,7 @@ TEST(GraphSpec, SizesThatDoNotFitEachOtherAreOneSentence) {
 TEST(GraphSpec, FormsAreListedOnce) {
   std::ifstream file(TOPOMASK_DOCS "graphs.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}}, text = graph_forms_text();
-  const std::string unknown = error_of("nonsense");
+  const std::string unknown = spec_error("nonsense");
   for (const GraphForm& form : graph_forms()) {
     SCOPED_TRACE(form.name);
     EXPECT_THAT(page,
@@ -138,13 +138,13 @@ TEST(GraphSpec, SizesAreCheckedBeforeAllocation) {
   EXPECT_NO_THROW(check_memory("here", 1e6));
   EXPECT_THROW(check_memory("here", 1e18), Error);
 
-  EXPECT_THAT(error_of("grid:100000x100000"), HasSubstr("at most 2^31 - 1"));
-  EXPECT_THAT(error_of("grid:1200x1200x1200,diagonals"), HasSubstr("at most 2^32 entries"));
-  EXPECT_THAT(error_of("er:2000000000,0.5"), HasSubstr("at most 2^32 entries"));
-  EXPECT_THAT(error_of("ba:2000000000,1000"), HasSubstr("at most 2^32 entries"));
-  EXPECT_THAT(error_of("regular:2000000000,4"), HasSubstr("at most 2^31 - 1"));
-  EXPECT_THAT(error_of("path:2147483648"), HasSubstr("at most 2^31 - 1"));
-  EXPECT_THAT(error_of("tree:31"), HasSubstr("at most 2^31 - 1"));
+  EXPECT_THAT(spec_error("grid:100000x100000"), HasSubstr("at most 2^31 - 1"));
+  EXPECT_THAT(spec_error("grid:1200x1200x1200,diagonals"), HasSubstr("at most 2^32 entries"));
+  EXPECT_THAT(spec_error("er:2000000000,0.5"), HasSubstr("at most 2^32 entries"));
+  EXPECT_THAT(spec_error("ba:2000000000,1000"), HasSubstr("at most 2^32 entries"));
+  EXPECT_THAT(spec_error("regular:2000000000,4"), HasSubstr("at most 2^31 - 1"));
+  EXPECT_THAT(spec_error("path:2147483648"), HasSubstr("at most 2^31 - 1"));
+  EXPECT_THAT(spec_error("tree:31"), HasSubstr("at most 2^31 - 1"));
 }
 
 TEST(GraphSpec, PolicyAppliesToGeneratedGraphs) {

@@ -14,7 +14,7 @@
 namespace topomask {
 namespace {
 
-const NodeKernel kRegLaplacian = NodeKernel::parse("reg-laplacian:d=2,sigma2=0.25");
+const NodeKernel kPlanned = NodeKernel::parse("reg-laplacian:d=2,sigma2=0.25");
 
 const PlanCandidate& candidate(const FeaturePlan& plan, Engine engine) {
   for (const PlanCandidate& c : plan.attention.candidates) {
@@ -32,8 +32,8 @@ at::Tensor as_tensor(const std::vector<double>& values) {
 // |M_hat - M|, the slow way.
 at::Tensor absolute_error(const Graph& graph, const FeatureOptions& options, const at::Tensor& target) {
   const GraphFeatures sample = sample_features(graph, options);
-  return sample.query.to_dense(as_tensor(feature_modulation(kRegLaplacian, options)))
-      .matmul(sample.key.to_dense(as_tensor(key_modulation(kRegLaplacian, options))).t())
+  return sample.query.to_dense(as_tensor(feature_modulation(kPlanned, options)))
+      .matmul(sample.key.to_dense(as_tensor(key_modulation(kPlanned, options))).t())
       .sub(target)
       .abs()
       .contiguous();
@@ -55,7 +55,7 @@ TEST(Plan, MeasuredWalksReachTheRequestedError) {
       PlanOptions request;
       request.error = 0.05;
       request.confidence = 0.9;
-      const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, request);
+      const FeaturePlan plan = plan_features(graph, kPlanned, options, request);
       ASSERT_GT(plan.walks_measured, 0);
       EXPECT_TRUE(coupling == Coupling::independent || plan.walks_measured % 2 == 0);
       EXPECT_EQ(plan.pilot_rows, 34);
@@ -63,7 +63,7 @@ TEST(Plan, MeasuredWalksReachTheRequestedError) {
       // Every entry stays within the error in 90% of fresh trials, up to 4 standard errors of that frequency
       // and of the pilot's own deviation estimate.
       options.walks.num_walks = plan.walks_measured;
-      const at::Tensor target = estimated_target(graph, kRegLaplacian, options);
+      const at::Tensor target = estimated_target(graph, kPlanned, options);
       const int trials = 100;
       std::vector<int> beyond(34 * 34, 0);
       for (int trial = 0; trial < trials; ++trial) {
@@ -85,7 +85,7 @@ TEST(Plan, TheoryAsksForMoreThanMeasurement) {
   options.walks.p_halt = 0.1;
   PlanOptions request;
   request.error = 0.2;
-  const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, request);
+  const FeaturePlan plan = plan_features(graph, kPlanned, options, request);
   EXPECT_TRUE(std::isfinite(plan.c_untruncated));
   EXPECT_LE(plan.c, plan.c_untruncated);
   EXPECT_EQ(plan.walks_theorem, walks_needed(0.2, 1 - request.confidence, plan.c));
@@ -104,9 +104,9 @@ TEST(Plan, AllEntriesAtOnceNeedTheUnionBound) {
     options.ensembles = ensembles;
     PlanOptions request;
     request.error = 0.05;
-    const FeaturePlan one = plan_features(graph, kRegLaplacian, options, request);
+    const FeaturePlan one = plan_features(graph, kPlanned, options, request);
     request.scope = PlanScope::all_entries;
-    const FeaturePlan all = plan_features(graph, kRegLaplacian, options, request);
+    const FeaturePlan all = plan_features(graph, kPlanned, options, request);
     EXPECT_EQ(one.entries, 1);
     EXPECT_EQ(all.entries, ensembles == Ensembles::shared ? 34 * 35 / 2 : 34 * 34);
     EXPECT_GT(all.walks_theorem, one.walks_theorem);
@@ -114,7 +114,7 @@ TEST(Plan, AllEntriesAtOnceNeedTheUnionBound) {
       EXPECT_EQ(all.walks_theorem,
                 walks_needed(0.05, (1 - request.confidence) / static_cast<double>(all.entries), all.c));
     }
-    const at::Tensor target = estimated_target(graph, kRegLaplacian, options);
+    const at::Tensor target = estimated_target(graph, kPlanned, options);
     const auto seeds_outside = [&](std::int64_t walks) {
       options.walks.num_walks = walks;
       int outside = 0;
@@ -139,7 +139,7 @@ TEST(Plan, TheTheoremsNumberIsOnlyForWalksThatItCovers) {
   covered.walks.p_halt = 0.1;
   covered.walks.max_hops = 6;
   const auto note = [&](const FeatureOptions& options) {
-    const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, {});
+    const FeaturePlan plan = plan_features(graph, kPlanned, options, {});
     EXPECT_EQ(plan.theorem_applies, plan.note.empty());
     EXPECT_EQ(plan.walks_theorem < 0, !plan.theorem_applies);
     EXPECT_EQ(std::isnan(plan.c), !plan.theorem_applies);
@@ -167,7 +167,7 @@ TEST(Plan, TheTheoremsNumberIsOnlyForWalksThatItCovers) {
 TEST(Plan, SaysSoWhereTheTheoremPromisesNothing) {
   FeatureOptions options;
   options.walks.p_halt = 1;
-  const FeaturePlan plan = plan_features(path_graph(5), kRegLaplacian, options, {});
+  const FeaturePlan plan = plan_features(path_graph(5), kPlanned, options, {});
   EXPECT_EQ(plan.walks_theorem, -1);
   EXPECT_THAT(plan.note, testing::HasSubstr("c is inf"));
   EXPECT_EQ(plan.sparsity_bound, 1);
@@ -180,7 +180,7 @@ TEST(Plan, CostsFollowTheCounts) {
   PlanOptions request;
   request.features = 8;
   request.channels = 16;
-  const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, request);
+  const FeaturePlan plan = plan_features(graph, kPlanned, options, request);
   ASSERT_EQ(plan.attention.candidates.size(), 3u);
   EXPECT_DOUBLE_EQ(candidate(plan, Engine::dense).multiply_adds, 144.0 * 144 * 25);
   EXPECT_DOUBLE_EQ(candidate(plan, Engine::mask).multiply_adds, plan.nnz_mask * 25);
@@ -200,18 +200,18 @@ TEST(Plan, CostsFollowTheCounts) {
 TEST(Plan, EdgeCasesAndErrors) {
   FeatureOptions options;
   PlanOptions request;
-  const FeaturePlan empty = plan_features(Graph(), kRegLaplacian, options, request);
+  const FeaturePlan empty = plan_features(Graph(), kPlanned, options, request);
   EXPECT_EQ(empty.nnz_mask, 0);
-  const FeaturePlan single = plan_features(path_graph(1), kRegLaplacian, options, request);
+  const FeaturePlan single = plan_features(path_graph(1), kPlanned, options, request);
   EXPECT_EQ(single.nnz_mask, 1);
   request.error = 0;
-  EXPECT_THROW(plan_features(path_graph(3), kRegLaplacian, options, request), Error);
+  EXPECT_THROW(plan_features(path_graph(3), kPlanned, options, request), Error);
   request.error = 0.1;
   request.confidence = 1;
-  EXPECT_THROW(plan_features(path_graph(3), kRegLaplacian, options, request), Error);
+  EXPECT_THROW(plan_features(path_graph(3), kPlanned, options, request), Error);
   request.confidence = 0.9;
   options.walks.p_halt = 1.5;
-  EXPECT_THROW(plan_features(path_graph(3), kRegLaplacian, options, request), Error);
+  EXPECT_THROW(plan_features(path_graph(3), kPlanned, options, request), Error);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -22,10 +21,10 @@
 #include "bench/machine.h"
 #include "bench/timing.h"
 #include "commands/commands.h"
+#include "core/check.h"
 #include "core/flops.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
-#include "core/check.h"
 #include "options/choices.h"
 #include "options/dtypes.h"
 #include "options/options.h"
@@ -37,7 +36,6 @@
 namespace topomask::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 struct BenchAttentionCommand {
@@ -55,10 +53,6 @@ struct BenchAttentionCommand {
   std::string device_word = "cpu";
   c10::Device device = c10::kCPU;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // torch tells about every first use of a sparse matrix.
 class SilentWarnings : public c10::WarningHandler {
@@ -178,7 +172,8 @@ void AttentionBench::add_engines() {
       if (candidate.engine == engine && !candidate.admissible) reason = candidate.reason;
     }
     const Engine real = engine == Engine::automatic ? report_.plan.engine : engine;
-    add(fmt::format("grf-{}", word_of(engine)), true, walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
+    add(fmt::format("grf-{}", word_of(engine)), true,
+        walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
         [this, options](const Operands& x) {
           const auto mask = mask_->with_f(x.modulation);
           return attention(x.q, x.k, x.v, mask, options);
@@ -227,9 +222,7 @@ void AttentionBench::add_peers() {
   }
   add(
       "unfused", true, walks_seconds_ + pattern_seconds_,
-      [this, unfused, &map](const Operands& x) {
-        return (*unfused)(x, *mask_->with_f(x.modulation), map);
-      },
+      [this, unfused, &map](const Operands& x) { return (*unfused)(x, *mask_->with_f(x.modulation), map); },
       reasons);
 }
 
@@ -336,9 +329,10 @@ void run_bench_attention(BenchAttentionCommand& command) {
     check(value >= 1 && value <= 65536, "{}: expected 1 to 65536, got {}", flag, value);
   }
   static const std::vector<std::string_view> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
-                                                  "linear",   "softmax",  "literal",     "unfused"};
+                                                       "linear",   "softmax",  "literal",     "unfused"};
   for (const std::string& name : command.only) {
-    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) fail_unknown_word("--only", name, kNames);
+    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end())
+      fail_unknown_word("--only", name, kNames);
   }
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);

@@ -1,20 +1,22 @@
 #include "bench/timing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "topomask/device.h"
 
 namespace topomask::cli {
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
   synchronise(device);
   const auto start = Clock::now();
   for (int i = 0; i < calls; ++i) call();
   synchronise(device);
-  return std::chrono::duration<double>(Clock::now() - start).count() / calls;
+  return seconds_since(start) / calls;
 }
 
 double seconds_per_call(c10::Device device, const std::function<void()>& call) {

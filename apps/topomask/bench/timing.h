@@ -3,11 +3,15 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <functional>
 #include <span>
 #include <vector>
 
 namespace topomask::cli {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start);
 
 // Seconds of one of `calls` calls, which the device is given before it is waited for.
 double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call);

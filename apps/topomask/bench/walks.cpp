@@ -2,7 +2,6 @@
 #include <ATen/ops/ge.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -34,12 +33,6 @@ struct BenchWalksCommand {
   std::string device_word = "cpu";
   c10::Device device = c10::kCPU;
 };
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Results {
   std::int64_t topomask_steps = 0, loop_steps = 0;
