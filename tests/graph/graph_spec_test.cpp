@@ -125,7 +125,8 @@ TEST(GraphSpec, FormsAreListedOnce) {
     EXPECT_THAT(text, HasSubstr(form.description));
     EXPECT_THAT(unknown, HasSubstr(form.name));
     EXPECT_THAT(form.form, StartsWith(form.name));
-    if (form.name != "knn") EXPECT_GT(load_graph(form.example).graph.num_nodes(), 0);
+    if (form.name == "knn") continue;  // its file is not there
+    EXPECT_GT(load_graph(form.example).graph.num_nodes(), 0);
   }
   for (const std::string& extension : graph_file_extensions()) {
     EXPECT_THAT(page, HasSubstr(extension));
