@@ -1,6 +1,8 @@
 // Files as a whole: compression, extensions, points, what is written.
 #include "io/files.h"
 
+#include <cstring>
+
 #include "io/memory.h"
 #include "support/compressed.h"
 #include "support/expect_edges.h"
@@ -12,6 +14,7 @@ namespace topomask {
 namespace {
 
 using namespace topomask::testing;
+using Coordinates = std::vector<double>;
 
 TEST(files, decompresses_gzip_of_one_or_more_members) {
   const TemporaryFolder folder;
@@ -132,18 +135,38 @@ TEST(points, reads_meshes_arrays_and_tables) {
   const Points mesh = read_points_file(folder.write("a.obj.gz", gzip("v 1 2 3\nv 4 5 6\n")));
   EXPECT_EQ(mesh.count, 2);
   EXPECT_EQ(mesh.dimension, 3);
-  EXPECT_EQ(mesh.coordinate, (Weights{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(mesh.coordinate, (Coordinates{1, 2, 3, 4, 5, 6}));
   NpyArray array{"<i2", {2, 1}, {}};
   array.bytes = {1, 0, -1, -1};
   const Points rows = read_points_file(folder.write("a.npy", format_npy(array)));
   EXPECT_EQ(rows.dimension, 1);
-  EXPECT_EQ(rows.coordinate, (Weights{1, -1}));
+  EXPECT_EQ(rows.coordinate, (Coordinates{1, -1}));
   for (const char* table : {"x,y\n1,2.5\n3,4\n", "# c\n1;2.5\n\n3;4\n", "1 2.5\r\n3\t4\r\n"}) {
     const Points points = read_points_file(folder.write("a.csv", table));
     EXPECT_EQ(points.count, 2);
     EXPECT_EQ(points.dimension, 2);
-    EXPECT_EQ(points.coordinate, (Weights{1, 2.5f, 3, 4}));
+    EXPECT_EQ(points.coordinate, (Coordinates{1, 2.5, 3, 4}));
   }
+}
+
+TEST(points, keep_the_precision_of_the_file) {
+  // Metres of a map: as floats they would be rounded to half a metre.
+  const TemporaryFolder folder;
+  const double east = 5412345.123456789, north = 1e7 + 0.25;
+  NpyArray array{"<f8", {1, 2}, std::string(16, '\0')};
+  std::memcpy(array.bytes.data(), &east, 8);
+  std::memcpy(array.bytes.data() + 8, &north, 8);
+  const Coordinates expected{east, north};
+  EXPECT_EQ(read_points_file(folder.write("a.npy", format_npy(array))).coordinate, expected);
+  EXPECT_EQ(read_points_file(folder.write("a.csv", "5412345.123456789,10000000.25\n")).coordinate, expected);
+  const Coordinates solid{east, north, 0};
+  EXPECT_EQ(read_points_file(folder.write("a.obj", "v 5412345.123456789 10000000.25 0\n")).coordinate, solid);
+  EXPECT_EQ(read_points_file(folder.write("a.ply",
+                                          "ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n"
+                                          "property double y\nproperty double z\nend_header\n"
+                                          "5412345.123456789 10000000.25 0\n"))
+                .coordinate,
+            solid);
 }
 
 TEST(points, rejects_malformed_files) {
@@ -157,6 +180,7 @@ TEST(points, rejects_malformed_files) {
   rejects("a.csv", "", {"at least one point"});
   rejects("a.csv", "1,2\n3\n", {"line 2", "2 numbers"});
   rejects("a.csv", "1,2\n3,x\n", {"line 2", "'x'"});
+  rejects("a.csv", "1,1e39\n", {"line 1", "'1e39'"});
   rejects("a.csv", "1,nan\n", {"line 1", "'nan'"});
   rejects("a.xyz", binary_garbage(), {"binary"});
   rejects("a.obj", "v 0 0 nan\n", {"vertex 0", "finite"});
@@ -167,27 +191,23 @@ TEST(points, rejects_malformed_files) {
 
 TEST(node_ids, are_written_one_per_line) {
   const TemporaryFolder folder;
-  write_node_ids(read_edge_list("7 3\n", "file"), folder / "ids.tsv");
+  write_node_ids(2, {"3", "7"}, folder / "ids.tsv");
   EXPECT_EQ(read_file(folder / "ids.tsv"), "0\t3\n1\t7\n");
-  write_node_ids(read_edge_list("0 1\n", "file"), folder / "ids.tsv");
+  write_node_ids(2, {}, folder / "ids.tsv");
   EXPECT_EQ(read_file(folder / "ids.tsv"), "0\t0\n1\t1\n");
-  EdgeList named;
-  named.num_nodes = 1;
-  named.names = {"a\tb\\c\nd"};
-  write_node_ids(named, folder / "ids.tsv");
+  write_node_ids(1, {"a\tb\\c\nd"}, folder / "ids.tsv");
   EXPECT_EQ(read_file(folder / "ids.tsv"), "0\ta\\tb\\\\c\\nd\n");
+  expect_error([&] { write_node_ids(2, {"a"}, folder / "ids.tsv"); }, {"each of 2 nodes", "got 1"});
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1)
       << "no temporary file is left";
 }
 
 TEST(node_ids, a_path_that_cannot_be_written_is_one_sentence) {
   const TemporaryFolder folder;
-  EdgeList edges;
-  edges.num_nodes = 3;
-  expect_error([&] { write_node_ids(edges, folder / "no/such/ids.tsv"); },
+  expect_error([&] { write_node_ids(3, {}, folder / "no/such/ids.tsv"); },
                {"no/such/ids.tsv", "No such file"});
-  expect_error([&] { write_node_ids(edges, folder.path().string()); }, {"folder"});
-  expect_error([&] { write_node_ids(edges, "/dev/full"); }, {"/dev/full", "No space left"});
+  expect_error([&] { write_node_ids(3, {}, folder.path().string()); }, {"folder"});
+  expect_error([&] { write_node_ids(3, {}, "/dev/full"); }, {"/dev/full", "No space left"});
 }
 
 }  // namespace

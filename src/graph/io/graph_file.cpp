@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -43,33 +44,42 @@ void append_escaped(std::string& text, std::string_view name) {
 
 EdgeList read_graph_file(const std::string& path, const ReadOptions& options) {
   const std::string extension = content_extension(path);
-  std::vector<std::string_view> known;
-  for (const auto& [name, read] : kReaders) {
-    known.push_back(name);
-    if (name != extension) continue;
-    const std::string content = read_file(path, options);
-    EdgeList edges = read == kReadArchive ? read_npz(content, path, options) : read(content, path);
-    if (edges.source.empty()) {
-      const bool mesh = extension == ".obj" || extension == ".ply";
-      edges.warnings.push_back(fmt::format("{}: {} nodes and no edges{}", path, edges.num_nodes,
-                                           mesh ? fmt::format(" (knn:{} joins near vertices)", path) : ""));
-    }
-    return edges;
+  const auto reader = std::find_if(kReaders.begin(), kReaders.end(),
+                                   [&](const auto& known) { return known.first == extension; });
+  if (reader == kReaders.end()) {
+    const std::vector<std::string> known = graph_file_extensions();
+    fail("cannot read a graph from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
+         path, fmt::join(known, " "), extension, did_you_mean(extension, known));
   }
-  fail("cannot read a graph from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
-       path, fmt::join(known, " "), extension, did_you_mean(extension, known));
+  const std::string content = read_file(path, options);
+  EdgeList edges =
+      reader->second == kReadArchive ? read_npz(content, path, options) : reader->second(content, path);
+  if (edges.source.empty()) {
+    const bool mesh = extension == ".obj" || extension == ".ply";
+    edges.warnings.push_back(fmt::format("{}: {} nodes and no edges{}", path, edges.num_nodes,
+                                         mesh ? fmt::format(" (knn:{} joins near vertices)", path) : ""));
+  }
+  return edges;
 }
 
-void write_node_ids(const EdgeList& edges, const std::string& path) {
+std::vector<std::string> graph_file_extensions() {
+  std::vector<std::string> known;
+  for (const auto& [name, read] : kReaders) known.emplace_back(name);
+  return known;
+}
+
+void write_node_ids(std::int64_t num_nodes, const std::vector<std::string>& names, const std::string& path) {
+  check(names.empty() || static_cast<std::int64_t>(names.size()) == num_nodes,
+        "write_node_ids: expected a name for each of {} nodes, got {}", num_nodes, names.size());
   std::string text;
-  for (std::int64_t node = 0; node < edges.num_nodes; ++node) {
+  for (std::int64_t node = 0; node < num_nodes; ++node) {
     const fmt::format_int number(node);
     text += number.c_str();
     text += '\t';
-    if (edges.names.empty()) {
+    if (names.empty()) {
       text += number.c_str();
     } else {
-      append_escaped(text, edges.names[static_cast<std::size_t>(node)]);
+      append_escaped(text, names[static_cast<std::size_t>(node)]);
     }
     text += '\n';
   }

@@ -13,7 +13,7 @@ namespace topomask {
 
 class Mesh {
  public:
-  std::vector<float> coordinate;  // [vertices, 3], as in the file: may be infinite or nan
+  std::vector<double> coordinate;  // [vertices, 3], as in the file: may be infinite or nan
 
   std::int64_t num_vertices() const { return static_cast<std::int64_t>(coordinate.size()) / 3; }
 

@@ -64,7 +64,7 @@ class Reader {
       const std::optional<double> value = words.next(word) ? parse_number(word) : std::nullopt;
       check(value.has_value(), "{}, line {}: expected three numbers after v, got {}", name_,
             lines_.line_number(), quoted(line));
-      mesh_.coordinate.push_back(static_cast<float>(*value));
+      mesh_.coordinate.push_back(*value);
     }
   }
 

@@ -350,7 +350,7 @@ class BodyReader {
   }
 
   void read_one(const Element& element, std::int64_t index) {
-    std::array<float, 3> point{};
+    std::array<double, 3> point{};
     std::array<std::int32_t, 2> ends{};
     int num_ends = 0;
     for (const Property& property : element.properties) {
@@ -363,8 +363,7 @@ class BodyReader {
         case Role::x:
         case Role::y:
         case Role::z:
-          point[static_cast<std::size_t>(property.role) - static_cast<std::size_t>(Role::x)] =
-              static_cast<float>(value);
+          point[static_cast<std::size_t>(property.role) - static_cast<std::size_t>(Role::x)] = value;
           break;
         case Role::first_end:
         case Role::second_end:

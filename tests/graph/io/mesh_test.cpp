@@ -125,8 +125,8 @@ TEST(ply, reads_both_binary_kinds_and_skips_what_it_does_not_know) {
     const Points points = read_points_file(folder.write("mesh.ply", content));
     EXPECT_EQ(points.count, 5);
     ASSERT_EQ(points.dimension, 3);
-    EXPECT_EQ(Weights(points.coordinate.begin() + 3, points.coordinate.begin() + 6),
-              (Weights{1.5f, 7.0f, 0.25f}));
+    EXPECT_EQ(std::vector<double>(points.coordinate.begin() + 3, points.coordinate.begin() + 6),
+              (std::vector<double>{1.5, 7.0, 0.25}));
   }
 }
 
