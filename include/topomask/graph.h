@@ -2,8 +2,7 @@
 //
 // Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into
 // rows under a stated policy, `normalise` gives the W that walks and kernels are defined on. A graph may live
-// on a GPU
-// (`to`); what is derived from it is then made and kept there.
+// on a GPU (`to`); what is derived from it is then made and kept there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +18,14 @@
 namespace topomask {
 
 enum class Normalisation {
-  none,       // W = A
-  symmetric,  // W = D^-1/2 A D^-1/2, D_ii = sum_j |A_ij|; directed: D_out^-1/2 A D_in^-1/2 (row, column sums)
-  random_walk,  // W = D^-1 A
-  max_degree,   // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 3.1)
+  // W = A
+  none,
+  // W = D^-1/2 A D^-1/2 with D_ii = sum_j |A_ij|; directed: D_out^-1/2 A D_in^-1/2, row and column sums
+  symmetric,
+  // W = D^-1 A
+  random_walk,
+  // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 3.1)
+  max_degree,
 };
 
 struct GraphSummary {
@@ -37,12 +40,12 @@ struct GraphSummary {
   double weight_min = 0, weight_max = 0;  // 0 when there are no edges
 };
 
+// An undirected graph stores each edge in both rows (a self-loop once).
 struct Graph {
   at::Tensor row_ptr;  // [N+1] int64, non-decreasing
   at::Tensor col;      // [E] int32, ascending within a row
   at::Tensor weight;   // [E] float32, finite, may be negative
   bool directed = false;
-  // An undirected graph stores each edge in both rows (a self-loop once).
 
   Graph();  // no nodes
   // Trusts its arguments; from_csr_tensors checks them.
