@@ -8,15 +8,13 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/names.h"
 #include "core/suggest.h"
 
 namespace topomask::cli {
 
 template <class Value>
-struct Choice {
-  const char* name;
-  Value value;
-};
+using Choice = Named<Value>;
 
 template <class Value, std::size_t count>
 std::vector<std::string> names_of(const Choice<Value> (&choices)[count]) {

@@ -60,7 +60,7 @@ SizeResult measure(std::int64_t side, std::uint64_t seed) {
   options.walks.num_walks = kWalks;
   options.walks.max_hops = kMaxHops;
   options.walks.seed = seed;
-  x.modulation = at::tensor(feature_modulation(NodeKernel::parse(kDefaultKernel), options), at::kFloat);
+  x.modulation = at::tensor(feature_modulation(NodeKernel(), options), at::kFloat);
   const auto mask = std::make_shared<const GrfMask>(graph, options, x.modulation);
   result.masked = median_time([&] { attention(x.q, x.k, x.v, mask); });
   result.peak_bytes = memory.bytes();

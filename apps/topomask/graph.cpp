@@ -102,13 +102,13 @@ void add_graph_command(CLI::App& app) {
   sub->add_option("--p-halt", command->p_halt, "Halting probability that c is for")->capture_default_str();
   sub->add_option("--max-hops", command->max_hops, "Truncate the series of c here (always finite)");
   add_run_options(*sub, command->run);
-  sub->footer(
-      "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"
-      "Examples:\n"
-      "  topomask graph --graph karate\n"
-      "  topomask graph --graph mesh.ply --json\n"
-      "  topomask graph --graph edges.csv.gz --duplicates sum --components drop --out-ids ids.tsv\n"
-      "  topomask graph --graph ba:10000,4 --normalise max-degree --p-halt 0.1");
+  sub->footer("Graphs:\n" + graph_forms_text() + "Kernels:\n" + kernel_forms_text() +
+              "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"
+              "Examples:\n"
+              "  topomask graph --graph karate\n"
+              "  topomask graph --graph mesh.ply --json\n"
+              "  topomask graph --graph edges.csv.gz --duplicates sum --components drop --out-ids ids.tsv\n"
+              "  topomask graph --graph ba:10000,4 --normalise max-degree --p-halt 0.1");
   sub->callback([command] { run_graph(*command); });
 }
 

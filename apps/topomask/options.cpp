@@ -9,23 +9,12 @@
 #include "choices.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "graph/names.h"
 #include "topomask/graph_io.h"
 
 namespace topomask::cli {
 namespace {
 
-constexpr Choice<Normalisation> kNormalisations[] = {{"none", Normalisation::none},
-                                                     {"symmetric", Normalisation::symmetric},
-                                                     {"random-walk", Normalisation::random_walk},
-                                                     {"max-degree", Normalisation::max_degree}};
-constexpr Choice<Duplicates> kDuplicates[] = {
-    {"keep", Duplicates::keep}, {"drop", Duplicates::drop}, {"sum", Duplicates::sum}};
-constexpr Choice<SelfLoops> kSelfLoops[] = {{"keep", SelfLoops::keep}, {"drop", SelfLoops::drop}};
-constexpr Choice<Isolated> kIsolated[] = {{"keep", Isolated::keep}, {"drop", Isolated::drop}};
-constexpr Choice<Components> kComponents[] = {{"keep", Components::keep}, {"drop", Components::drop}};
-constexpr Choice<Direction> kDirections[] = {{"as-read", Direction::as_read},
-                                             {"directed", Direction::directed},
-                                             {"undirected", Direction::undirected}};
 constexpr Choice<StepLaw> kSteps[] = {{"uniform", StepLaw::uniform}, {"weighted", StepLaw::weighted}};
 constexpr Choice<Coupling> kCouplings[] = {{"independent", Coupling::independent},
                                            {"antithetic", Coupling::antithetic},
@@ -71,7 +60,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
-  command.add_flag("--quiet", options.quiet, "Print nothing but errors (and JSON, if asked for)");
+  command.add_flag("--quiet", options.quiet,
+                   "Print nothing but errors and warnings (and JSON, if asked for)");
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
@@ -81,14 +71,10 @@ void add_device_option(CLI::App& command, std::string& device) {
 }
 
 Graph GraphOptions::load_raw() const {
-  NamedGraph named = load_graph(spec, policy);
-  if (!out_ids.empty()) {
-    EdgeList nodes;
-    nodes.num_nodes = named.graph.num_nodes();
-    nodes.names = std::move(named.names);
-    write_node_ids(nodes, out_ids);
-  }
-  return std::move(named.graph);
+  LoadedGraph loaded = load_graph(spec, loading);
+  for (const std::string& warning : loaded.warnings) fmt::print(stderr, "topomask: warning: {}\n", warning);
+  if (!out_ids.empty()) write_node_ids(loaded.graph.num_nodes(), loaded.names, out_ids);
+  return std::move(loaded.graph);
 }
 
 Graph GraphOptions::load() const {
@@ -97,12 +83,13 @@ Graph GraphOptions::load() const {
 
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
   options.spec = default_spec;
+  std::vector<std::string> forms;
+  for (const GraphForm& form : graph_forms()) forms.push_back(form.form);
   CLI::Option* graph =
       command
           .add_option("--graph", options.spec,
-                      "A file (.mtx .txt .tsv .csv .edges .gml .npz .obj .ply, also .gz .xz) or "
-                      "karate, path:N, cycle:N, grid:HxW[xD][,diagonals][,wrap], hypercube:D, "
-                      "tree:DEPTH, er:N,P[,SEED], ba:N,M[,SEED], regular:N,D[,SEED], knn:FILE,K")
+                      fmt::format("A file ({}, also .gz .xz) or {}", fmt::join(graph_file_extensions(), " "),
+                                  fmt::join(forms, ", ")))
           ->type_name("SPEC")
           ->group(kGraphGroup);
   if (default_spec.empty()) {
@@ -110,27 +97,35 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   } else {
     graph->capture_default_str();
   }
-  add_choice(command, kGraphGroup, "--normalise", options.normalisation, kNormalisations,
+  GraphPolicy& policy = options.loading.policy;
+  add_choice(command, kGraphGroup, "--normalise", options.normalisation, kNormalisationNames,
              "W from the adjacency matrix");
-  add_choice(command, kGraphGroup, "--duplicates", options.policy.duplicates, kDuplicates, "Parallel edges");
-  add_choice(command, kGraphGroup, "--self-loops", options.policy.self_loops, kSelfLoops,
+  add_choice(command, kGraphGroup, "--duplicates", policy.duplicates, kDuplicatesNames, "Parallel edges");
+  add_choice(command, kGraphGroup, "--self-loops", policy.self_loops, kSelfLoopsNames,
              "Edges from a node to itself");
-  add_choice(command, kGraphGroup, "--isolated", options.policy.isolated, kIsolated, "Nodes without edges");
-  add_choice(command, kGraphGroup, "--components", options.policy.components, kComponents,
+  add_choice(command, kGraphGroup, "--isolated", policy.isolated, kIsolatedNames, "Nodes without edges");
+  add_choice(command, kGraphGroup, "--components", policy.components, kComponentsNames,
              "All components, or the largest alone (drop)");
-  add_choice(command, kGraphGroup, "--direction", options.policy.direction, kDirections,
+  add_choice(command, kGraphGroup, "--direction", policy.direction, kDirectionNames,
              "Directed or undirected edges");
+  command
+      .add_option(
+          "--max-file-size", options.loading.read.max_file_size,
+          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
+          "of a compressed file, or what the memory allows)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->group(kGraphGroup);
   command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
 
 void add_kernel_option(CLI::App& command, std::string& kernel) {
-  kernel = kDefaultKernel;
-  command
-      .add_option("--kernel", kernel,
-                  "reg-laplacian:d=2,sigma2=0.25, diffusion:sigma2=1, p-step:p=2,a=2, inverse-cosine, "
-                  "matern:nu=1.5,kappa=1, coefficients:1,0.5,..., modulation:1,0.5,...")
+  kernel = NodeKernel().to_string();
+  std::vector<std::string> forms;
+  for (const KernelForm& form : kernel_forms()) forms.push_back(form.form);
+  command.add_option("--kernel", kernel, fmt::format("{}", fmt::join(forms, ", ")))
       ->type_name("SPEC")
       ->capture_default_str();
 }
@@ -206,7 +201,7 @@ std::string ensembles_name(Ensembles ensembles) {
 }
 
 std::string normalisation_name(Normalisation normalisation) {
-  return name_of(kNormalisations, normalisation);
+  return name_of(kNormalisationNames, normalisation);
 }
 
 }  // namespace topomask::cli

@@ -13,7 +13,6 @@
 
 namespace topomask::cli {
 
-inline constexpr const char* kDefaultKernel = "reg-laplacian:d=2,sigma2=0.25";
 // With p_halt = 0.5 one walk in a million is longer than this.
 inline constexpr int kDefaultMaxHops = 20;
 
@@ -39,10 +38,10 @@ void add_device_option(CLI::App& command, std::string& device);
 struct GraphOptions {
   std::string spec;
   Normalisation normalisation = Normalisation::symmetric;
-  GraphPolicy policy;
+  LoadOptions loading;
   std::string out_ids;
 
-  Graph load_raw() const;  // as read; writes the ids if asked to
+  Graph load_raw() const;  // as read; prints warnings to stderr, writes the ids if asked to
   Graph load() const;      // normalised
 };
 // An empty `default_spec` makes --graph mandatory.

@@ -60,6 +60,8 @@ Graph karate_club() {
 
 at::Tensor torus_points(std::int64_t num_points, std::uint64_t seed) {
   check_num_nodes("torus_points", num_points);
+  constexpr double kBytesPerPoint = 36;  // as drawn, sorted, and their order
+  check_memory("torus_points", kBytesPerPoint * static_cast<double>(num_points));
   constexpr double kRing = 1, kTube = 0.4, kTurn = 2 * std::numbers::pi;
   constexpr std::uint32_t kPurpose = 0x746f7275;  // of this generator's random numbers alone
   RandomStream stream(seed, kPurpose);

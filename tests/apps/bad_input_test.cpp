@@ -83,9 +83,41 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"kernel-error", "--length", "survival:1,0.5,0.7"});
   expect_rejected({"kernel-error", "--length", "survival:0.5,0.25"});
   expect_rejected({"bench", "walks", "--graph", "path:4", "--repeats", "0"}, "--repeats");
-  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "has no nodes");
+  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "at least 1 for an extent");
   expect_rejected({"plan", "--error", "-1"}, "error");
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
+}
+
+TEST(BadArguments, FilesThatUnpackToTooMuch) {
+  const TemporaryDirectory scratch;
+  const std::string file = scratch.write("edges.txt", "0 1\n1 2\n2 3\n");
+  expect_rejected({"graph", "--graph", file, "--max-file-size", "8"}, "max_file_size");
+  expect_rejected({"graph", "--graph", file, "--max-file-size", "8XB"}, "max-file-size");
+  EXPECT_EQ(run_json({"graph", "--graph", file, "--max-file-size", "1KB"})["nodes"], 4);
+}
+
+TEST(BadArguments, GraphsWithoutNodes) {
+  const TemporaryDirectory scratch;
+  const std::string file =
+      scratch.write("nothing.mtx", "%%MatrixMarket matrix coordinate pattern general\n0 0 0\n");
+  const ProgramResult result = run_program({"bench", "walks", "--graph", file});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("warning: " + file), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("has no nodes"), std::string::npos) << result.err;
+}
+
+// What can be read but is hardly meant is said on stderr; the result and the status stay as they are.
+TEST(Warnings, GoToStderr) {
+  const TemporaryDirectory scratch;
+  const std::string file = scratch.write("cloud.obj", "v 0 0 0\nv 1 0 0\n");
+  for (const std::string flag : {"--json", "--quiet"}) {
+    const ProgramResult result = run_program({"graph", "--graph", file, flag});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, "topomask: warning: " + file + ": 2 nodes and no edges (knn:" + file +
+                              " joins near vertices)\n");
+    EXPECT_EQ(result.out.empty(), flag == "--quiet");
+  }
 }
 
 TEST(BadArguments, UnknownNamesSuggestTheNearest) {
