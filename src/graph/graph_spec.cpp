@@ -232,7 +232,7 @@ const Generator* find_generator(std::string_view name) {
   return nullptr;
 }
 
-// A word that is neither a generator nor a file: most likely a misspelt generator, unless it looks like a
+// A word that is neither a generator nor a file is most likely a misspelt generator, unless it looks like a
 // path.
 void check_is_file(const std::string& spec, std::string_view name) {
   const bool looks_like_path =

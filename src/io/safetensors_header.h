@@ -1,8 +1,8 @@
 // The header of a safetensors file: which tensor lies where. Free of torch, so that it can be fuzzed.
 //
 //     8 bytes: length of the header, little-endian | the header, JSON | the data
-//     {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"key":
-//     "text"}}
+//     {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...,
+//      "__metadata__": {"key": "text"}}
 #pragma once
 
 #include <cstdint>

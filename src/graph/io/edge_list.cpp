@@ -138,8 +138,7 @@ Ranks rank_by_table(const IntegerTable& table, std::int64_t largest) {
 // For ids far apart.
 Ranks rank_by_hashing(const IntegerTable& table, const std::string& name) {
   Ranks ranks;
-  std::unordered_map<std::int64_t, std::int32_t>
-      first_seen;  // id -> number in order of appearance, ranked below
+  std::unordered_map<std::int64_t, std::int32_t> first_seen;  // id -> number in order of appearance
   const auto number_of = [&](std::int64_t id) {
     const auto [place, added] = first_seen.try_emplace(id, static_cast<std::int32_t>(ranks.distinct.size()));
     if (added) {

@@ -20,8 +20,7 @@ class Mesh {
   // Adds the sides of a closed polygon, or of an open line. Indices from 0.
   void add_polygon(std::span<const std::int32_t> corners);
   void add_line(std::span<const std::int32_t> points);
-  // The sides of the triangles 012, 123, 234, ...; those with a repeated corner only link strips to each
-  // other.
+  // The sides of the triangles 012, 123, 234, ...; those with a repeated corner only link two strips.
   void add_strip(std::span<const std::int32_t> corners);
 
   // Each side once, from the smaller to the larger index, in ascending order; undirected, without weights.
