@@ -1,11 +1,17 @@
 // Labelled images: what `--data SPEC` means, and batches of them on a device (paper, Sec. 4, "Images").
 //
-//   cifar10:DIR[,train=1-4][,val=5]      CIFAR-10 binary batches, plain or xz; val=test for test_batch.bin
-//   cifar100:DIR[,labels=fine|coarse]    CIFAR-100 binary files, plain or xz
-//   idx:DIR[,val=0.2]                    MNIST and its family, plain or gz; val where there is one pair of
-//   files folder:DIR[,size=64][,crop=0.25][,cache=auto|yes|no]   train/CLASS/*.jpg|png, val/CLASS/*.jpg|png
-//   strokes:SIZE[,classes=3][,cell=4][,coupling=1][,noise=0.1][,train=N][,val=N][,seed=S]      generated
-//   pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]           generated
+//   cifar10:DIR[,train=1-4][,val=5|test]
+//       CIFAR-10 binary batches, plain, .xz or .gz
+//   cifar100:DIR[,labels=fine|coarse]
+//       CIFAR-100 binary files, plain, .xz or .gz
+//   idx:DIR[,val=0.2]
+//       MNIST and its family, plain, .xz or .gz; val is for a folder with one pair of files
+//   folder:DIR[,size=64][,crop=0.25][,cache=auto|yes|no]
+//       train/CLASS/*.jpg|png and val/CLASS/*.jpg|png
+//   strokes:SIZE[,classes=3][,cell=4][,coupling=1][,noise=0.1][,train=N][,val=N][,seed=S]
+//       generated
+//   pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]
+//       generated
 //
 // Small sets are held as bytes and live on the device that trains: a batch is one gather. A folder that does
 // not fit is decoded ahead of time by threads. Which images a batch holds, in which order and how they are
@@ -51,7 +57,7 @@ struct ImageData {
 struct ImageDataOptions {
   std::vector<double> mean, stddev;           // [C]; empty: computed from the training images
   bool skip_bad = false;                      // leave unreadable images out and count them
-  int workers = 0;                            // threads that decode; 0: one a core
+  int workers = 0;                            // threads that decode; 0: one per core
   std::int64_t max_cached_bytes = 512 << 20;  // a folder that decodes to no more is held in memory
 };
 
@@ -59,8 +65,21 @@ struct ImageDataOptions {
 // are measured on.
 ImageData open_image_data(const std::string& spec, const ImageDataOptions& options = {});
 
-// The forms above, one a line, for the help text of a program.
+// The forms above, one per line, for the help text of a program.
 std::string image_data_forms();
+
+// 64-bit hashes of what a data set holds: the same for the same images and labels, wherever their files lie.
+struct DataFingerprint {
+  std::uint64_t train_images = 0, train_labels = 0;
+  std::uint64_t validation_images = 0, validation_labels = 0;
+};
+// Every byte of images in memory counts; of streamed ones, the name and size of every file.
+DataFingerprint fingerprint(const ImageData& data);
+
+// Bytes as a model sees them, (x / 255 - mean) / stddev in each channel.
+// images: [B, C, H, W] uint8; mean, stddev: [C] -> [B, C, H, W] float32 on the device of the images
+at::Tensor normalise_images(const at::Tensor& images, const std::vector<double>& mean,
+                            const std::vector<double>& stddev);
 
 // 0 .. size-1 in the order in which epoch `epoch` visits them: [size] int64 on the CPU.
 at::Tensor epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
@@ -82,7 +101,7 @@ struct LoaderOptions {
   std::int64_t batch_size = 256;
   std::uint64_t seed = 0;
   c10::Device device = c10::Device(c10::kCPU);
-  int workers = 0;        // threads that decode a streamed set; 0: one a core
+  int workers = 0;        // threads that decode a streamed set; 0: one per core
   int prefetch = 4;       // batches that they may be ahead
   bool skip_bad = false;  // an unreadable image makes its batch smaller instead of an error
 };

@@ -28,8 +28,8 @@ struct ImageTaskOptions {
 // The learned masks of one layer.
 struct MaskSnapshot {
   std::int64_t layer = 0;
-  at::Tensor modulation;  // [heads, max_hops + 1] float32, f; undefined where the mask has none
-  at::Tensor used;        // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens
+  at::Tensor f;      // [heads, max_hops + 1] float32; undefined where the mask has none
+  at::Tensor used;   // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens
   at::Tensor exact;  // [heads, N, N] float32: the same without sampling; undefined where nothing is sampled
 };
 

@@ -74,6 +74,12 @@ struct VitOptions {
 // Throws, in the words of the options, where the sizes do not fit each other.
 void check_vit_options(const VitOptions& options);
 
+// The images that a model was made for, beside their size.
+struct ImageFormat {
+  std::vector<double> mean, stddev;      // [channels] of pixel values in [0, 1]; empty: 0 and 1
+  std::vector<std::string> class_names;  // [num_classes], or empty where they are not known
+};
+
 // Layers, widths, patches and pooling of "tiny", "small" or "b16" (the paper's); the rest is as in `base`.
 VitOptions vit_preset(const std::string& name, VitOptions base = {});
 const std::vector<std::string>& vit_preset_names();

@@ -41,27 +41,9 @@ struct MaskSite {
 };
 // The mask of a variant on a grid of patches, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
 // parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
-// kernel that hardly decays. Learned masks are used as |M| (absolute_mask.h).
+// kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask).
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
-
-class DenseMaskModule;  // nn/dense_mask_module.h
-
-// The masks of all layers of a model at once, in as few steps as one layer's where they are alike: on a GPU,
-// many small steps take longer than what they compute.
-class MaskBank {
- public:
-  MaskBank() = default;
-  explicit MaskBank(std::vector<std::shared_ptr<MaskModule>> modules);  // one a layer, or null
-  std::vector<MaskPtr> masks();                                         // mask() of each
-
- private:
-  at::Tensor head_constants();
-
-  std::vector<std::shared_ptr<MaskModule>> modules_;
-  std::vector<const DenseMaskModule*> together_;  // all of them, if they are alike
-  at::Tensor constants_;
-};
 
 // The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2.
 Graph patch_graph(std::array<std::int64_t, 2> grid);

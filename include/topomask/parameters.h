@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,9 @@ struct NamedParameter {
   ParameterKind kind = ParameterKind::weight;
 };
 
-struct SafetensorsFile;
-// Copies the tensors of a file into parameters of the same names with `prefix` before them. Every name must
-// be there with its shape; `path` is named where it is not.
-void load_parameters(const SafetensorsFile& file, const std::string& path, const std::string& prefix,
-                     const std::vector<NamedParameter>& parameters);
+// Copies tensors into the parameters of the same names with `prefix` before them. Every name must be there
+// with its shape; `path`, where the tensors come from, is named where it is not.
+void load_parameters(const std::map<std::string, at::Tensor>& tensors, const std::string& path,
+                     const std::string& prefix, const std::vector<NamedParameter>& parameters);
 
 }  // namespace topomask

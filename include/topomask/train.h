@@ -28,7 +28,7 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual std::vector<NamedParameter> parameters() = 0;
-  // Batches an epoch; gradient accumulation takes several of them in a step.
+  // Batches per epoch; gradient accumulation takes several of them in a step.
   virtual std::int64_t batches_per_epoch() const = 0;
   virtual std::int64_t batch_size() const = 0;
   // The next loss() is of batch `batch` of this epoch.
@@ -38,7 +38,7 @@ class Task {
     at::Tensor accuracy;  // scalar, or undefined
   };
   virtual Loss loss() = 0;
-  // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once an epoch.
+  // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once per epoch.
   virtual double take_data_seconds() { return 0; }
   virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
   virtual void set_training(bool training) = 0;
@@ -91,22 +91,29 @@ struct TrainResult {
 // What a caller may want to see or decide while it runs.
 struct TrainCallbacks {
   std::function<bool()> should_stop;  // asked after each step
+  // Before the first step; `step` is not 0 where a run is resumed.
+  std::function<void(std::int64_t step, std::int64_t steps)> started;
   std::function<void(std::int64_t step, std::int64_t steps, const std::string& status)> progress;
   std::function<void(const std::string& line)> epoch_done;  // one line for people
 };
 
+// Looks at the metadata of a checkpoint and throws where the run cannot be resumed; `path` is for its
+// sentence.
+using MetadataCheck =
+    std::function<void(const std::map<std::string, std::string>& metadata, const std::string& path)>;
+
 // One run in a folder: metrics.jsonl, last.safetensors (weights under their own names, and all that is needed
-// to go on), best.safetensors (the weights with the best validation accuracy).
+// to resume), best.safetensors (the weights with the best validation accuracy).
 class Trainer {
  public:
-  // `description` goes into the checkpoints as metadata: what is needed to build the model again. A run goes
-  // on with the same one; only the settings (kDescribedSettings) are left to the caller to compare.
+  // `description` goes into the checkpoints as metadata: what is needed to build the model again.
   Trainer(Task& task, const TrainOptions& options, std::string folder,
           std::map<std::string, std::string> description);
   ~Trainer();
 
-  // Goes on from the folder's checkpoint. False where there is none.
-  bool resume();
+  // Continues from the folder's checkpoint. False where there is none. Its metadata must satisfy `accept`;
+  // where that is empty, they must hold this description.
+  bool resume(const MetadataCheck& accept = {});
   // Trains to the end of the schedule or until it should stop; both leave a checkpoint. Throws where the loss
   // or the gradient is no longer a number; the last checkpoint is then one from before. A finished run leaves
   // the model with the weights that were judged: the averaged ones, where there is an average.
@@ -117,7 +124,6 @@ class Trainer {
   std::unique_ptr<Implementation> implementation_;
 };
 
-inline constexpr const char* kDescribedSettings = "config";
 inline constexpr const char* kLastCheckpoint = "last.safetensors";
 inline constexpr const char* kBestCheckpoint = "best.safetensors";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";

@@ -11,11 +11,8 @@
 #include <algorithm>
 
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "core/flops.h"
-
-#ifdef TOPOMASK_CUDA
-#include "attention/dense_engine_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -24,12 +21,8 @@ using torch::autograd::variable_list;
 
 namespace {
 
-bool on_tensor_cores([[maybe_unused]] const EngineInputs& inputs) {
-#ifdef TOPOMASK_CUDA
+bool on_tensor_cores(const EngineInputs& inputs) {
   return runs_on_tensor_cores(inputs.q.scalar_type(), inputs.q.device(), inputs.q.size(3), inputs.v.size(3));
-#else
-  return false;
-#endif
 }
 
 bool is_narrow(at::ScalarType dtype) {
@@ -178,7 +171,7 @@ EngineGradients blocked_backward(const at::Tensor& given_grad, const EngineInput
   return grads;
 }
 
-struct State : torch::CustomClassHolder {
+struct DenseEngineState : torch::CustomClassHolder {
   ScoreRule rule;
   std::int64_t max_workspace = 0;
   bool learning = false;
@@ -188,7 +181,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& matrix,
-                            const c10::intrusive_ptr<State>& state) {
+                            const c10::intrusive_ptr<DenseEngineState>& state) {
     const EngineInputs inputs = {q, k, v, state->rule, state->max_workspace};
     const EngineResult result = dense_engine_forward(inputs, matrix, state->learning);
     if (state->learning) {
@@ -202,7 +195,7 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<DenseEngineState>(context->saved_data["state"].toCapsule());
     const EngineInputs inputs = {saved[0], saved[1], saved[2], state->rule, state->max_workspace};
     EngineGradients found = dense_engine_backward(
         grads[0], inputs, saved[3], {saved[4], {saved[5], saved[6], saved[7]}}, context->needs_input_grad(3));
@@ -224,9 +217,7 @@ std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_work
 
 EngineResult dense_engine_forward(const EngineInputs& inputs, const at::Tensor& matrix, bool learning) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (on_tensor_cores(inputs)) return dense_engine_forward_on_tensor_cores(inputs, matrix, learning);
-#endif
   return blocked_forward(inputs, matrix, learning);
 }
 
@@ -234,20 +225,16 @@ EngineGradients dense_engine_backward(const at::Tensor& grad_out, const EngineIn
                                       const at::Tensor& matrix, const EngineResult& result,
                                       bool mask_learns) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (on_tensor_cores(inputs))
     return dense_engine_backward_on_tensor_cores(grad_out, inputs, matrix, result, mask_learns);
-#endif
   return blocked_backward(grad_out, inputs, matrix, result, mask_learns);
 }
 
 std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKind kind) {
   const at::ScalarType dtype = shape.dtype == at::kDouble ? at::kDouble : at::kFloat;
   bool rounds_last = is_narrow(shape.dtype);
-#ifdef TOPOMASK_CUDA
   rounds_last =
-      rounds_last && !runs_on_tensor_cores(shape.dtype, c10::Device(shape.device, -1), shape.d, shape.d_v);
-#endif
+      rounds_last && !runs_on_tensor_cores(shape.dtype, shape.device, shape.d, shape.d_v);
   const std::vector<std::int64_t> rows = {shape.batch, shape.heads, shape.num_nodes}, none = {0};
   std::vector<std::int64_t> out = rows;
   out.push_back(shape.d_v);
@@ -255,21 +242,22 @@ std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKi
       {rows, dtype}, {kind == ScoreKind::softmax ? rows : none, dtype}, {rounds_last ? out : none, dtype}};
 }
 
+at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask) {
+  const at::ScalarType dtype = inputs.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  // A mask that works anywhere writes itself out on the CPU.
+  return mask.dense(dtype).to(inputs.q.device());
+}
+
 at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   // Copies and conversions are made here, where autograd sees them: the backward pass needs no others.
   EngineInputs inputs = given;
-  at::ScalarType dtype = at::kFloat;
   if (on_tensor_cores(given)) {
-#ifdef TOPOMASK_CUDA
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = as_rows(*x);
-#endif
   } else {
     inputs = widened(given);
-    dtype = inputs.q.scalar_type();
   }
-  // A mask that works anywhere writes itself out on the CPU.
-  const at::Tensor matrix = mask.dense(dtype).to(given.q.device());
-  auto state = c10::make_intrusive<State>();
+  const at::Tensor matrix = mask_matrix(inputs, mask);
+  auto state = c10::make_intrusive<DenseEngineState>();
   state->rule = inputs.rule;
   state->max_workspace = inputs.max_workspace;
   state->learning = at::GradMode::is_enabled() && (inputs.q.requires_grad() || inputs.k.requires_grad() ||

@@ -1,4 +1,4 @@
-#include "attention/dense_engine_cuda.h"
+#include "attention/gpu.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

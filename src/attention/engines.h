@@ -21,8 +21,10 @@ struct EngineInputs {
 // options.feature_map first.
 ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d);
 
-// What AttentionOptions::max_workspace means beside inputs and output of so many bytes.
-std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);
+// What AttentionOptions::max_workspace means beside inputs and output of so many bytes, where the most that
+// an engine could use is `wanted_bytes`.
+std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
+                             double operand_bytes, double wanted_bytes);
 
 // The engines with autograd around them.
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
@@ -66,13 +68,39 @@ std::vector<SavedTensor> mask_engine_saved(const AttentionShape& shape, ScoreKin
 // compute it: float32 [B, H, N, d_v].
 std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKind kind);
 
+// M as the dense engine reads it, on the device of q: float32 for tensor cores, else the dtype of the sums.
+at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask);
+
+// attention() as a forward and a backward pass, for the calls that have them.
+bool has_pure_passes(const AttentionOptions& options, Engine engine, const AttentionShape& shape);
+EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                               const AttentionOptions& options);
+struct AttentionGradients {
+  at::Tensor q, k, v;
+  std::vector<at::Tensor> parameters;  // of the mask; undefined where none is wanted or there is none
+};
+// `learns`: which of the mask's parameters want a gradient.
+AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v, const MaskPtr& mask, const AttentionOptions& options,
+                                      const EngineResult& result, const std::vector<bool>& learns);
+
+// Throws unless q, k and v are what attention() takes, for a mask of that name, number of nodes and heads.
+void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::string& mask, std::int64_t num_nodes, std::int64_t heads,
+                              const AttentionOptions& options);
+// [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the guard.
+at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
+
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
 // Shared by all who ask for it: not to be written to.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device);
 
-// Masks of at most this rank are applied through their factors; beyond it, like any other operator.
+// Masks of at most this rank are multiplied by their factors; beyond it, like any other.
 constexpr std::int64_t kMaxFactorRank = 8;
+inline bool uses_factors(const MaskProfile& mask) {
+  return mask.rank > 0 && mask.rank <= kMaxFactorRank;
+}
 // Query rows that the dense engine scores at a time.
 std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_workspace);
 // Feature columns that the feature engine sends through the mask at a time.

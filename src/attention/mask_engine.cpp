@@ -8,11 +8,9 @@
 
 #include "attention/cpu/row_attention.h"
 #include "attention/engines.h"
+#include "attention/gpu.h"
 #include "masks/sparse_ops.h"
 
-#ifdef TOPOMASK_CUDA
-#include "attention/mask_engine_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -156,7 +154,7 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const Operands& x,
   return grads;
 }
 
-struct State : torch::CustomClassHolder {
+struct MaskEngineState : torch::CustomClassHolder {
   std::vector<std::shared_ptr<const SparsePattern>> patterns;  // one, or one per head
   ScoreRule rule;
   bool learning = false;
@@ -173,7 +171,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
   // values: one tensor per pattern, [1 or heads, nnz].
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, at::TensorList values,
-                            const c10::intrusive_ptr<State>& state) {
+                            const c10::intrusive_ptr<MaskEngineState>& state) {
     const EngineInputs inputs = {q, k, v, state->rule};
     const EngineResult result = mask_engine_forward(inputs, state->entries(values), state->learning);
     if (state->learning) {
@@ -188,7 +186,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<MaskEngineState>(context->saved_data["state"].toCapsule());
     const std::size_t patterns = state->patterns.size();
     const EngineInputs inputs = {saved[0], saved[1], saved[2], state->rule};
     const EngineResult result = {saved[3], {saved[4], saved[5], saved[6]}};
@@ -208,9 +206,7 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
 EngineResult mask_engine_forward(const EngineInputs& inputs, const std::vector<SparseEntries>& entries,
                                  bool learning) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (inputs.q.is_cuda()) return mask_engine_forward_on_gpu(inputs, entries, learning);
-#endif
   return forward_on_cpu(Operands(inputs, entries), learning);
 }
 
@@ -218,9 +214,7 @@ EngineGradients mask_engine_backward(const at::Tensor& grad_out, const EngineInp
                                      const std::vector<SparseEntries>& entries, const EngineResult& result,
                                      bool mask_learns) {
   const at::NoGradGuard no_graph;
-#ifdef TOPOMASK_CUDA
   if (inputs.q.is_cuda()) return mask_engine_backward_on_gpu(grad_out, inputs, entries, result, mask_learns);
-#endif
   return backward_on_cpu(grad_out, Operands(inputs, entries), result, mask_learns);
 }
 
@@ -232,7 +226,7 @@ std::vector<SavedTensor> mask_engine_saved(const AttentionShape& shape, ScoreKin
 }
 
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask) {
-  auto state = c10::make_intrusive<State>();
+  auto state = c10::make_intrusive<MaskEngineState>();
   state->rule = inputs.rule;
   // Copies and conversions are made here, where autograd sees them: the backward pass needs no others.
   // A GPU takes any steps between rows.

@@ -1,4 +1,4 @@
-#include "attention/mask_engine_cuda.h"
+#include "attention/gpu.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -7,7 +7,7 @@
 #include "attention/cuda/row_attention.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 namespace topomask {
 
@@ -182,7 +182,7 @@ EngineGradients mask_engine_backward_on_gpu(const at::Tensor& given_grad, const 
     at::Tensor grad_value;
     if (mask_learns) {
       const std::int64_t sums = share.shape.heads / row_attention_summed_heads(pass);
-      grad_value = at::empty({share.shape.batch, sums, nnz}, options);
+      grad_value = empty_values(share.pattern, {share.shape.batch, sums, nnz}, options);
     }
     pass.grad_value = element(grad_value, 0);
     const at::Tensor weights = at::empty({share.pairs(), nnz, 2}, options);

@@ -9,13 +9,11 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "data/augment_table.h"
-#include "data/pixel_ops.h"
 #include "core/tensors.h"
-
-#ifdef TOPOMASK_CUDA
-#include "data/augment_cuda.h"
-#endif
+#include "data/augment_table.h"
+#include "data/gpu.h"
+#include "data/normalise.h"
+#include "data/pixel_ops.h"
 
 namespace topomask {
 namespace {
@@ -36,40 +34,24 @@ void check_options(const AugmentOptions& options) {
   in_range(options.label_smoothing, 0, 1, "label_smoothing");
 }
 
-// [C, 1, 1] on the device.
-template <class Value>
-at::Tensor per_channel(const std::vector<double>& mean, const std::vector<double>& stddev,
-                       at::ScalarType type, c10::Device device, Value&& value) {
-  std::vector<double> values;
-  for (std::size_t c = 0; c < mean.size(); ++c) values.push_back(value(mean[c], stddev[c]));
-  return at::tensor(values, at::kDouble).to(type).view({-1, 1, 1}).to(device);
-}
-
 }  // namespace
 
 Augmenter::Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed,
                      c10::Device device)
     : options_(options), seed_(seed), num_classes_(data.num_classes()) {
   check_options(options);
-  check(!data.mean.empty() && data.mean.size() == data.stddev.size(),
-        "Augmenter: expected one mean and one deviation a channel, got {} and {}", data.mean.size(),
-        data.stddev.size());
   options_.min_crop_area =
       data.train.resident() ? std::min(options.min_crop_area, data.train.min_crop_area) : 1.0;
-  const auto constants = [&](at::ScalarType type, auto&& value) {
-    return per_channel(data.mean, data.stddev, type, device, value);
-  };
-  scale_ = constants(at::kFloat, [](double, double stddev) { return 1 / (255 * stddev); });
-  shift_ = constants(at::kFloat, [](double mean, double stddev) { return mean / stddev; });
-  fill_ = constants(at::kByte,
-                    [](double mean, double) { return std::clamp(std::round(255 * mean), 0.0, 255.0); });
+  const NormalisationConstants constants = normalisation_constants(data.mean, data.stddev, device);
+  scale_ = constants.scale;
+  shift_ = constants.shift;
+  std::vector<double> colour;
+  for (const double mean : data.mean) colour.push_back(std::clamp(std::round(255 * mean), 0.0, 255.0));
+  fill_ = at::tensor(colour, at::kDouble).to(at::kByte).view({-1, 1, 1}).to(device);
 }
 
 at::Tensor Augmenter::normalise(const at::Tensor& images) const {
-  check(images.dim() == 4 && images.scalar_type() == at::kByte && images.size(1) == scale_.size(0),
-        "Augmenter: expected images uint8 [B, {}, H, W], got {}", scale_.size(0), describe(images));
-  const c10::Device device = images.device();
-  return images.to(at::kFloat).mul_(scale_.to(device)).sub_(shift_.to(device));
+  return normalise_images(images, {scale_, shift_}, "Augmenter");
 }
 
 AugmentedBatch Augmenter::augment(const Batch& batch) const {
@@ -91,12 +73,10 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                                                 width, drawn.data_ptr<float>());
   drawn = drawn.to(device, device.is_cuda());
   const at::Tensor fill = fill_.to(device);
-#ifdef TOPOMASK_CUDA
-  if (fits_on_gpu(input)) {
-    return augment_on_gpu(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
-                          drawn);
+  if (augment_runs_on_cuda(input)) {
+    return augment_cuda(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
+                        drawn);
   }
-#endif
 
   at::Tensor images = input;
   if (options_.min_crop_area < 1) images = enlarge_boxes(images, drawn.narrow(1, column::kCrop, 4));

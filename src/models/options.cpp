@@ -1,84 +1,70 @@
-#include <utility>
-
 #include "core/check.h"
-#include "core/suggest.h"
+#include "models/names.h"
 #include "topomask/model_options.h"
 
 namespace topomask {
 
-namespace {
-
-constexpr std::pair<AttentionVariant, const char*> kVariants[] = {
-    {AttentionVariant::softmax, "softmax"},
-    {AttentionVariant::softmax_grf, "softmax+grf"},
-    {AttentionVariant::linear, "linear"},
-    {AttentionVariant::toeplitz, "toeplitz"},
-    {AttentionVariant::power_series, "power-series"},
-    {AttentionVariant::grf, "grf"},
-    {AttentionVariant::grf_asymmetric, "grf-asymmetric"},
-    {AttentionVariant::ad_hoc, "ad-hoc"},
-    {AttentionVariant::learned_features, "learned-features"},
-    {AttentionVariant::neighbours, "neighbours"}};
-
-[[noreturn]] void fail_unknown(const char* what, const std::string& name,
-                               const std::vector<std::string>& known) {
-  const std::string suggestion = did_you_mean(name, known);
-  if (!suggestion.empty()) fail("{}: unknown value '{}'{}", what, name, suggestion);
-  fail("{}: unknown value '{}', expected {}", what, name, fmt::join(known, ", "));
+const NameTable<AttentionVariant>& attention_variants() {
+  static const NameTable<AttentionVariant> table("attention",
+                                                 {{AttentionVariant::softmax, "softmax"},
+                                                  {AttentionVariant::softmax_grf, "softmax+grf"},
+                                                  {AttentionVariant::linear, "linear"},
+                                                  {AttentionVariant::toeplitz, "toeplitz"},
+                                                  {AttentionVariant::power_series, "power-series"},
+                                                  {AttentionVariant::grf, "grf"},
+                                                  {AttentionVariant::grf_asymmetric, "grf-asymmetric"},
+                                                  {AttentionVariant::ad_hoc, "ad-hoc"},
+                                                  {AttentionVariant::learned_features, "learned-features"},
+                                                  {AttentionVariant::neighbours, "neighbours"}});
+  return table;
 }
 
-}  // namespace
+const NameTable<Pooling>& poolings() {
+  static const NameTable<Pooling> table("pooling", {{Pooling::mean, "mean"}, {Pooling::cls, "cls"}});
+  return table;
+}
+
+const NameTable<InitialWeights>& initial_weights() {
+  static const NameTable<InitialWeights> table("initial-weights", {{InitialWeights::xavier, "xavier"},
+                                                                   {InitialWeights::fan_in, "fan-in"},
+                                                                   {InitialWeights::normal, "normal"}});
+  return table;
+}
+
+const NameTable<Coupling>& couplings() {
+  static const NameTable<Coupling> table("coupling", {{Coupling::independent, "independent"},
+                                                      {Coupling::antithetic, "antithetic"},
+                                                      {Coupling::repelling, "repelling"},
+                                                      {Coupling::both, "both"}});
+  return table;
+}
 
 std::string attention_variant_name(AttentionVariant variant) {
-  for (const auto& [value, name] : kVariants) {
-    if (value == variant) return name;
-  }
-  return "?";
+  return attention_variants().name(variant);
 }
 
 const std::vector<std::string>& attention_variant_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& entry : kVariants) all.emplace_back(entry.second);
-    return all;
-  }();
-  return names;
+  return attention_variants().names();
 }
 
 AttentionVariant parse_attention_variant(const std::string& name) {
-  for (const auto& [value, known] : kVariants) {
-    if (name == known) return value;
-  }
-  fail_unknown("attention", name, attention_variant_names());
+  return attention_variants().parse(name);
 }
 
 std::string pooling_name(Pooling pooling) {
-  return pooling == Pooling::cls ? "cls" : "mean";
+  return poolings().name(pooling);
 }
 
 Pooling parse_pooling(const std::string& name) {
-  if (name == "mean") return Pooling::mean;
-  if (name == "cls") return Pooling::cls;
-  fail_unknown("pooling", name, {"mean", "cls"});
+  return poolings().parse(name);
 }
 
 std::string initial_weights_name(InitialWeights initial) {
-  switch (initial) {
-    case InitialWeights::xavier:
-      return "xavier";
-    case InitialWeights::fan_in:
-      return "fan-in";
-    case InitialWeights::normal:
-      break;
-  }
-  return "normal";
+  return initial_weights().name(initial);
 }
 
 InitialWeights parse_initial_weights(const std::string& name) {
-  if (name == "xavier") return InitialWeights::xavier;
-  if (name == "fan-in") return InitialWeights::fan_in;
-  if (name == "normal") return InitialWeights::normal;
-  fail_unknown("initial-weights", name, {"xavier", "fan-in", "normal"});
+  return initial_weights().parse(name);
 }
 
 void check_vit_options(const VitOptions& o) {
@@ -119,7 +105,9 @@ VitOptions vit_preset(const std::string& name, VitOptions base) {
   if (name == "tiny") return sizes(4, 3, 64, 2, 128, Pooling::mean);
   if (name == "small") return sizes(2, 6, 256, 4, 1024, Pooling::mean);
   if (name == "b16") return sizes(16, 12, 768, 12, 3072, Pooling::cls);
-  fail_unknown("preset", name, vit_preset_names());
+  const std::string suggestion = did_you_mean(name, vit_preset_names());
+  if (!suggestion.empty()) fail("preset: unknown value '{}'{}", name, suggestion);
+  fail("preset: unknown value '{}', expected {}", name, fmt::join(vit_preset_names(), ", "));
 }
 
 }  // namespace topomask

@@ -1,8 +1,8 @@
-#include <cmath>
-
 #include "core/check.h"
 #include "nn/few_tokens.h"
 #include "nn/fused_layers.h"
+#include "nn/mask_bank.h"
+#include "nn/rules.h"
 #include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
 #include "topomask/nn.h"
@@ -10,13 +10,6 @@
 namespace topomask {
 
 namespace {
-
-// phi(x) = ReLU(x d^-1/4) + epsilon. A common factor of all features cancels in the normalised average, so
-// epsilon takes the factor and q and k stay as they are.
-constexpr double kFeatureEpsilon = 1e-3;
-double feature_epsilon(std::int64_t channels) {
-  return kFeatureEpsilon * std::pow(static_cast<double>(channels), 0.25);
-}
 
 // Two products and no N x N matrix: phi(Q) (phi(K)^T V) over phi(Q) (phi(K)^T 1).
 at::Tensor linear_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

@@ -1,3 +1,5 @@
+#include "nn/mask_bank.h"
+
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <typeinfo>

@@ -4,7 +4,8 @@
 #include "core/random.h"
 #include "nn/dense_mask_module.h"
 #include "nn/few_tokens.h"
-#include "topomask/absolute_mask.h"
+#include "nn/rules.h"
+#include "topomask/mask_combinators.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
@@ -14,12 +15,11 @@ namespace topomask {
 
 namespace {
 
-constexpr double kModulationDecay = 0.01;                   // f_k = e^(-0.01 k) at the start
 constexpr std::int64_t kTermBytes = std::int64_t{1} << 28;  // that one layer may keep as dense terms
 
 // [heads, max_hops + 1]
-at::Tensor initial_modulation(std::int64_t heads, int max_hops) {
-  return at::arange(max_hops + 1, at::kFloat).mul(-kModulationDecay).exp().repeat({heads, 1});
+at::Tensor first_f(std::int64_t heads, int max_hops) {
+  return initial_f(max_hops).repeat({heads, 1});
 }
 
 // The walks of a few nodes as dense matrices: T_k holds the loads that hop k leaves, Phi = sum_k f_k T_k. Two
@@ -35,13 +35,13 @@ at::Tensor dense_terms(const WalkFeatures& features) {
   return at::stack(terms).unsqueeze(0);
 }
 
-// sum_k f_k T_k of every head. modulation: [heads, K], terms: [heads, K, M] -> [heads, M]
+// sum_k f_k T_k of every head. f: [heads, K], terms: [heads, K, M] -> [heads, M]
 class TermSum : public torch::autograd::Function<TermSum> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& modulation,
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& f,
                             const at::Tensor& terms) {
     context->save_for_backward({terms});
-    return at::bmm(modulation.unsqueeze(1), terms).squeeze(1);
+    return at::bmm(f.unsqueeze(1), terms).squeeze(1);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -75,23 +75,22 @@ class DenseSeriesModule final : public DenseMaskModule {
  public:
   DenseSeriesModule(at::Tensor terms, std::int64_t heads) {
     terms_ = register_buffer("terms", std::move(terms));
-    modulation_ =
-        register_parameter("modulation", initial_modulation(heads, static_cast<int>(terms_.size(1)) - 1));
+    f_ = register_parameter("f", first_f(heads, static_cast<int>(terms_.size(1)) - 1));
   }
 
-  const at::Tensor& parameter() const override { return modulation_; }
+  const at::Tensor& parameter() const override { return f_; }
   at::Tensor head_constants() const override { return terms_.size(0) == 1 ? at::Tensor() : terms_; }
   at::Tensor shared_constants() const override { return terms_.size(0) == 1 ? terms_ : at::Tensor(); }
-  at::Tensor matrices(const at::Tensor& modulation, const at::Tensor& head_terms) const override {
-    const std::int64_t heads = modulation.size(0), nodes = terms_.size(2);
-    const at::Tensor sum = head_terms.defined() ? TermSum::apply(modulation, head_terms.flatten(2))
-                                                : at::matmul(modulation, terms_[0].flatten(1));
+  at::Tensor matrices(const at::Tensor& f, const at::Tensor& head_terms) const override {
+    const std::int64_t heads = f.size(0), nodes = terms_.size(2);
+    const at::Tensor sum =
+        head_terms.defined() ? TermSum::apply(f, head_terms.flatten(2)) : at::matmul(f, terms_[0].flatten(1));
     const at::Tensor matrix = sum.view({heads, nodes, nodes});
     return (kSquared ? Square::apply(matrix) : matrix).abs();
   }
 
  private:
-  at::Tensor terms_, modulation_;
+  at::Tensor terms_, f_;
 };
 
 WalkFeatures moved(WalkFeatures features, c10::Device device) {
@@ -106,31 +105,31 @@ class SparseSeriesModule final : public MaskModule {
  public:
   SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets)
       : walks_(std::move(walks)), num_sets_(num_sets) {
-    modulation_ = register_parameter("modulation", walks_->modulation().clone());
+    f_ = register_parameter("f", walks_->f().clone());
   }
 
   MaskPtr mask() const override {
     follow_parameters();
-    return std::make_shared<AbsoluteMask>(std::make_shared<GrfMask>(walks_->with_modulation(modulation_)));
+    return std::make_shared<AbsoluteMask>(walks_->with_f(f_));
   }
 
  private:
   // Module::to moves parameters; the walks come after them.
   void follow_parameters() const {
-    if (walks_->modulation().device() == modulation_.device()) return;
+    if (walks_->f().device() == f_.device()) return;
     std::vector<GraphFeatures> sets;
     for (std::int64_t set = 0; set < num_sets_; ++set) {
       const GraphFeatures& features = walks_->features(set);
       const bool one = features.key.col.is_same(features.query.col);
-      const WalkFeatures query = moved(features.query, modulation_.device());
-      sets.push_back({query, one ? query : moved(features.key, modulation_.device()), features.ensembles});
+      const WalkFeatures query = moved(features.query, f_.device());
+      sets.push_back({query, one ? query : moved(features.key, f_.device()), features.ensembles});
     }
-    walks_ = std::make_shared<GrfMask>(std::move(sets), modulation_.detach());
+    walks_ = std::make_shared<GrfMask>(std::move(sets), f_.detach());
   }
 
   mutable std::shared_ptr<GrfMask> walks_;
   std::int64_t num_sets_;
-  at::Tensor modulation_;
+  at::Tensor f_;
 };
 
 // Block-Toeplitz masks of offsets on a grid, all of them 1 at the start. Up to kDenseNodes patches they are
@@ -213,19 +212,18 @@ FeatureOptions feature_options(AttentionVariant variant, const MaskOptions& opti
   features.walks.max_hops = options.max_hops;
   features.walks.coupling = options.coupling;
   // One ensemble for each layer and, through GrfMask::per_head, for each head.
-  features.walks.seed =
-      options.share_walks ? options.seed : derive_seed(options.seed, static_cast<std::uint64_t>(site.layer));
-  features.importance_weights = variant != AttentionVariant::ad_hoc;
-  if (variant == AttentionVariant::grf_asymmetric) features.ensembles = Ensembles::asymmetric;
+  features.walks.seed = layer_walk_seed(options, site.layer);
+  features.importance_weights = has_importance_weights(variant);
+  features.ensembles = mask_ensembles(variant);
   return features;
 }
 
 std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site, const Graph& graph) {
   const FeatureOptions features = feature_options(variant, options, site);
-  const at::Tensor modulation = initial_modulation(site.heads, options.max_hops);
-  const auto walks = options.share_walks ? std::make_shared<GrfMask>(graph, features, modulation)
-                                         : GrfMask::per_head(graph, features, modulation);
+  const at::Tensor f = first_f(site.heads, options.max_hops);
+  const auto walks = options.share_walks ? std::make_shared<GrfMask>(graph, features, f)
+                                         : GrfMask::per_head(graph, features, f);
   const std::int64_t sets = options.share_walks ? 1 : site.heads, nodes = graph.num_nodes();
   const std::int64_t bytes = sets * (options.max_hops + 1) * nodes * nodes * 4;
   if (nodes > kDenseNodes || bytes > kTermBytes) return std::make_shared<SparseSeriesModule>(walks, sets);

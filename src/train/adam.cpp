@@ -102,8 +102,8 @@ void Adam::save(std::map<std::string, at::Tensor>& tensors) const {
 
 void Adam::load(const SafetensorsFile& file, const std::string& path, std::int64_t steps_done) {
   for (Group& group : groups_) {
-    load_parameters(file, path, kMean, with_tensors(group.parameters, group.mean));
-    load_parameters(file, path, kSquare, with_tensors(group.parameters, group.square));
+    load_parameters(file.tensors, path, kMean, with_tensors(group.parameters, group.mean));
+    load_parameters(file.tensors, path, kSquare, with_tensors(group.parameters, group.square));
   }
   step_.fill_(steps_done);
 }

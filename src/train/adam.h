@@ -9,6 +9,8 @@
 
 namespace topomask {
 
+struct SafetensorsFile;
+
 class Adam {
  public:
   Adam(std::vector<NamedParameter> parameters, const TrainOptions& options);

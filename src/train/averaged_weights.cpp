@@ -5,13 +5,9 @@
 
 #include <algorithm>
 
-#include "topomask/safetensors.h"
+#include "train/checkpoint_file.h"
 
 namespace topomask {
-
-namespace {
-constexpr const char* kPrefix = "ema.";
-}
 
 AveragedWeights::AveragedWeights(std::vector<NamedParameter> parameters, double decay)
     : parameters_(std::move(parameters)), decay_(decay) {
@@ -30,14 +26,15 @@ void AveragedWeights::update(std::int64_t step) {
 }
 
 void AveragedWeights::save(std::map<std::string, at::Tensor>& tensors) const {
-  for (std::size_t i = 0; i < average_.size(); ++i) tensors[kPrefix + parameters_[i].name] = average_[i];
+  for (std::size_t i = 0; i < average_.size(); ++i)
+    tensors[kAveragePrefix + parameters_[i].name] = average_[i];
 }
 
 void AveragedWeights::load(const SafetensorsFile& file, const std::string& path) {
   if (!enabled()) return;
   std::vector<NamedParameter> averages = parameters_;
   for (std::size_t i = 0; i < averages.size(); ++i) averages[i].tensor = average_[i];
-  load_parameters(file, path, kPrefix, averages);
+  load_parameters(file.tensors, path, kAveragePrefix, averages);
 }
 
 void AveragedWeights::hand_over() const {

@@ -12,6 +12,8 @@
 
 namespace topomask {
 
+struct SafetensorsFile;
+
 class AveragedWeights {
  public:
   // decay 0: there is no average, and all below does nothing.

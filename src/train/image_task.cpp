@@ -33,8 +33,8 @@ at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target
 }
 
 // |sum_k alpha_k W^k| for every head, what walks without end would give.
-at::Tensor exact_masks(const at::Tensor& modulation, bool asymmetric, const Graph& graph) {
-  const at::Tensor f = modulation.to(at::kDouble).contiguous();
+at::Tensor exact_masks(const at::Tensor& learned, bool asymmetric, const Graph& graph) {
+  const at::Tensor f = learned.to(at::kDouble).contiguous();
   std::vector<at::Tensor> heads;
   for (std::int64_t head = 0; head < f.size(0); ++head) {
     const double* row = f.const_data_ptr<double>() + head * f.size(1);
@@ -61,7 +61,7 @@ struct ImageClassification::Implementation {
 
   ImageTaskOptions options;
   ImageSet validation;  // tensors are shared, not copied
-  Vit model;
+  VisionTransformer model;
   DataClock data_clock;
   Augmenter augmenter;
   BatchLoader training_batches, validation_batches;
@@ -163,10 +163,9 @@ std::vector<MaskSnapshot> ImageClassification::masks() const {
     MaskSnapshot snapshot;
     snapshot.layer = layer;
     snapshot.used = module->mask()->dense(at::kFloat).to(at::kCPU);
-    if (const at::Tensor* f = module->named_parameters(false).find("modulation")) {
-      snapshot.modulation = f->detach().to(at::kCPU, at::kFloat);
-      snapshot.exact =
-          exact_masks(snapshot.modulation, options.attention == AttentionVariant::grf_asymmetric, graph);
+    if (const at::Tensor* f = module->named_parameters(false).find("f")) {
+      snapshot.f = f->detach().to(at::kCPU, at::kFloat);
+      snapshot.exact = exact_masks(snapshot.f, options.attention == AttentionVariant::grf_asymmetric, graph);
     }
     result.push_back(std::move(snapshot));
   }

@@ -1,13 +1,11 @@
 #include "train/metrics.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "core/check.h"
+#include "io/files.h"
 
 namespace topomask {
 
@@ -22,15 +20,6 @@ void write_text(const std::string& path, const std::string& text, std::ios::open
 
 }  // namespace
 
-void write_text_atomically(const std::string& path, const std::string& text) {
-  // Several processes may write the table of one experiment: each has a file of its own until the exchange.
-  const std::string temporary = fmt::format("{}.partial-{}", path, getpid());
-  write_text(temporary, text, std::ios::trunc);
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  check(!error, "{}: cannot be written ({})", path, error.message());
-}
-
 void MetricsFile::clear() const {
   write_text(path_, "", std::ios::trunc);
 }
@@ -44,7 +33,7 @@ void MetricsFile::keep_until(std::int64_t step) const {
     if (json.is_object() && json.value("step", std::int64_t{0}) <= step) kept += line + "\n";
   }
   file.close();
-  write_text_atomically(path_, kept);
+  write_file(path_, kept);
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) const {

@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object a line, each with the step it belongs to.
+// metrics.jsonl: one JSON object per line, each with the step it belongs to.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,5 @@ class MetricsFile {
  private:
   std::string path_;
 };
-
-// Replaces a small text file whole: it is never seen half written.
-void write_text_atomically(const std::string& path, const std::string& text);
 
 }  // namespace topomask

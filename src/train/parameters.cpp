@@ -3,22 +3,16 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
-#include "core/check.h"
-#include "topomask/safetensors.h"
+#include "train/checkpoint_file.h"
 
 namespace topomask {
 
-void load_parameters(const SafetensorsFile& file, const std::string& path, const std::string& prefix,
-                     const std::vector<NamedParameter>& parameters) {
+void load_parameters(const std::map<std::string, at::Tensor>& tensors, const std::string& path,
+                     const std::string& prefix, const std::vector<NamedParameter>& parameters) {
   const at::NoGradGuard no_grad;
   for (const NamedParameter& parameter : parameters) {
-    const auto found = file.tensors.find(prefix + parameter.name);
-    check(found != file.tensors.end(), "{}: there is no tensor '{}{}' (is it of another model?)", path,
-          prefix, parameter.name);
-    check(found->second.sizes() == parameter.tensor.sizes(), "{}: tensor '{}{}' is [{}], the model's is [{}]",
-          path, prefix, parameter.name, fmt::join(found->second.sizes(), ", "),
-          fmt::join(parameter.tensor.sizes(), ", "));
-    parameter.tensor.detach().copy_(found->second);
+    const at::Tensor& tensor = find_tensor(tensors, path, prefix + parameter.name, parameter.tensor.sizes());
+    parameter.tensor.detach().copy_(tensor);
   }
 }
 

@@ -7,11 +7,11 @@
 
 #include "core/check.h"
 #include "core/random.h"
-#include "topomask/safetensors.h"
 #include "topomask/train.h"
 #include "train/adam.h"
 #include "train/autocast.h"
 #include "train/averaged_weights.h"
+#include "train/checkpoint_file.h"
 #include "train/metrics.h"
 #include "train/run_state.h"
 
@@ -70,7 +70,7 @@ struct Trainer::Implementation {
                            options.final_learning_rate / options.learning_rate);
   }
 
-  bool resume();
+  bool resume(const MetadataCheck& accept);
   TrainResult run(const TrainCallbacks& callbacks);
   void train_step();
   void read_pending();
@@ -105,26 +105,27 @@ struct Trainer::Implementation {
   std::int64_t saved_step = -1;
 };
 
-bool Trainer::Implementation::resume() {
+bool Trainer::Implementation::resume(const MetadataCheck& accept) {
   const std::string file_path = path(kLastCheckpoint);
   if (!std::filesystem::exists(file_path)) return false;
-  const SafetensorsFile file = read_safetensors(file_path);
-  const auto found = file.metadata.find("state");
-  check(found != file.metadata.end(), "{}: is no checkpoint to go on from (it has no state)", file_path);
+  const SafetensorsFile file = read_checkpoint(file_path);
+  const auto found = file.metadata.find(kStateKey);
+  check(found != file.metadata.end(), "{}: is no checkpoint to resume from (it has no state)", file_path);
   const RunState loaded = RunState::from_json(found->second, file_path);
-  check(loaded.steps == state.steps,
-        "{}: the run has a schedule of {} steps, these options and data make {}; a run can only be resumed "
-        "with "
-        "its own",
-        file_path, loaded.steps, state.steps);
-  // Settings may differ in what no result depends on, which only their owner can tell.
-  for (const auto& [key, value] : description) {
-    const auto saved = file.metadata.find(key);
-    check(key == kDescribedSettings || saved == file.metadata.end() || saved->second == value,
-          "{}: the run goes on with its own model and data, but its {} is {} there and {} here", file_path,
-          key, saved == file.metadata.end() ? "" : saved->second, value);
+  if (accept) {
+    accept(file.metadata, file_path);
+  } else {
+    for (const auto& [key, value] : description) {
+      const auto saved = file.metadata.find(key);
+      check(saved != file.metadata.end() && saved->second == value,
+            "{}: a run resumes with its own model and data, but its {} is {} there and {} here", file_path,
+            key, saved == file.metadata.end() ? "missing" : saved->second, value);
+    }
   }
-  load_parameters(file, file_path, "", parameters);
+  check(loaded.steps == state.steps,
+        "{}: the run has a schedule of {} steps, these options and data make {}; a run resumes with its own",
+        file_path, loaded.steps, state.steps);
+  load_parameters(file.tensors, file_path, "", parameters);
   optimizer.load(file, file_path, loaded.step);
   averages.load(file, file_path);
   state = loaded;
@@ -271,7 +272,7 @@ void Trainer::Implementation::save() {
   for (const NamedParameter& parameter : parameters) file.tensors[parameter.name] = parameter.tensor.detach();
   optimizer.save(file.tensors);
   averages.save(file.tensors);
-  file.metadata["state"] = state.to_json();
+  file.metadata[kStateKey] = state.to_json();
   write_safetensors(path(kLastCheckpoint), file);
   saved_step = state.step;
   saved_at = Clock::now();
@@ -294,6 +295,7 @@ TrainResult Trainer::Implementation::run(const TrainCallbacks& callbacks) {
   session_start = saved_at = epoch_start = Clock::now();
   seconds_before = state.seconds;
   session_first_step = epoch_first_step = state.step;
+  if (callbacks.started && state.step < state.steps) callbacks.started(state.step, state.steps);
   if (state.step == 0) metrics.clear();
   task.set_training(true);
   bool entering = true;
@@ -328,8 +330,8 @@ Trainer::Trainer(Task& task, const TrainOptions& options, std::string folder,
 
 Trainer::~Trainer() = default;
 
-bool Trainer::resume() {
-  return implementation_->resume();
+bool Trainer::resume(const MetadataCheck& accept) {
+  return implementation_->resume(accept);
 }
 
 TrainResult Trainer::run(const TrainCallbacks& callbacks) {

@@ -1,10 +1,15 @@
-// Training that is killed at random moments and resumed ends with the weights of training left alone, bit for
-// bit.
+// Two processes compete for one folder and are killed at random moments. What is finished is never lost, a
+// process that comes second says so in one sentence, and training that is resumed ends with the weights of
+// training left alone, bit for bit.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <random>
+#include <set>
 
 #include "run_program.h"
 #include "running_program.h"
@@ -14,33 +19,35 @@ namespace topomask::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 
-constexpr int kKills = 20;
+constexpr int kKills = 25;  // of each command
+constexpr int kKilled = 128 + SIGKILL;
 
-std::vector<std::string> training(const std::string& out, bool resume) {
-  std::vector<std::string> words = {"train", "vit", "--out", out, "--threads", "1", "--quiet"};
-  const std::vector<std::string> settings = {"--data",
-                                             "strokes:16,train=256,val=64",
-                                             "--layers",
-                                             "2",
-                                             "--embedding",
-                                             "16",
-                                             "--mlp",
-                                             "32",
-                                             "--batch",
-                                             "32",
-                                             "--epochs",
-                                             "30",
-                                             "--ema",
-                                             "0.9",
-                                             "--dropout",
-                                             "0.1",
-                                             "--mixup",
-                                             "0.2",
-                                             "--checkpoint-steps",
-                                             "3"};
-  words.insert(words.end(), settings.begin(), settings.end());
-  if (resume) words.push_back("--resume");
+const std::vector<std::string> kSettings = {"--data",
+                                            "strokes:16,train=256,val=64",
+                                            "--layers",
+                                            "2",
+                                            "--embedding",
+                                            "16",
+                                            "--mlp",
+                                            "32",
+                                            "--batch",
+                                            "32",
+                                            "--ema",
+                                            "0.9",
+                                            "--dropout",
+                                            "0.1",
+                                            "--mixup",
+                                            "0.2",
+                                            "--checkpoint-steps",
+                                            "3",
+                                            "--threads",
+                                            "1"};
+
+std::vector<std::string> with_settings(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), kSettings.begin(), kSettings.end());
+  words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
@@ -54,36 +61,135 @@ void expect_same_weights(const std::string& expected, const std::string& actual)
   }
 }
 
-TEST(Kill, ResumedTrainingEndsWithTheSameWeights) {
-  const TemporaryDirectory folder;
-  const auto start = std::chrono::steady_clock::now();
-  ASSERT_EQ(run_program(training(folder.path("straight"), false)).status, 0);
-  const auto whole =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+// Two processes at a time, each of which may be killed; how they end is left to the test.
+class Competition : public ::testing::Test {
+ protected:
+  struct Ended {
+    int status;
+    std::string out, err;
+  };
 
-  std::mt19937 random(2025);
-  int kills = 0, runs = 0;
-  while (kills < kKills) {
-    const std::string out = folder.path("killed-" + std::to_string(++runs));
-    for (bool finished = false; !finished;) {
-      // A folder without a configuration was killed before it began.
-      RunningProgram program(training(out, fs::exists(out + "/config.toml")), folder.path("errors"));
-      if (kills < kKills) {
-        const auto moment = std::uniform_int_distribution<std::int64_t>(0, whole.count())(random);
-        if (program.wait_for(std::chrono::milliseconds(moment))) {
-          program.send(SIGKILL);
-          if (program.wait() == 128 + SIGKILL) {
-            ++kills;
-            continue;
-          }  // or it ended just before
-        }
+  // Starts the command twice and kills one or both, up to kKills in all.
+  std::vector<Ended> compete(const std::vector<std::string>& words, milliseconds longest) {
+    std::vector<std::unique_ptr<RunningProgram>> programs;
+    for (const char* name : {"a", "b"}) {
+      programs.push_back(std::make_unique<RunningProgram>(words, folder.path(std::string("err-") + name),
+                                                          folder.path(std::string("out-") + name)));
+      if (programs.size() == 1) programs[0]->wait_for(milliseconds(draw(longest.count() / 3)));
+    }
+    for (std::size_t i : {draw(1), draw(1)}) {
+      if (kills == kKills) break;
+      if (programs[i]->wait_for(milliseconds(draw(longest.count())))) programs[i]->send(SIGKILL);
+      if (programs[i]->wait() == kKilled && !counted.contains(programs[i].get())) {
+        counted.insert(programs[i].get());
+        ++kills;
       }
-      ASSERT_EQ(program.wait(), 0) << read_whole_file(folder.path("errors"));
-      finished = true;
+    }
+    std::vector<Ended> ended;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::string name = i == 0 ? "a" : "b";
+      ended.push_back({programs[i]->wait(), "", ""});
+      ended.back().out = read_whole_file(folder.path("out-" + name));
+      ended.back().err = read_whole_file(folder.path("err-" + name));
+    }
+    counted.clear();
+    return ended;
+  }
+
+  std::size_t draw(std::int64_t most) {
+    return static_cast<std::size_t>(std::uniform_int_distribution<std::int64_t>(0, most)(random));
+  }
+
+  TemporaryDirectory folder;
+  std::mt19937 random{2025};
+  std::set<const RunningProgram*> counted;
+  int kills = 0;
+};
+
+milliseconds time_of(const std::vector<std::string>& words) {
+  const auto start = std::chrono::steady_clock::now();
+  const ProgramResult result = run_program(words);
+  EXPECT_EQ(result.status, 0) << result.err;
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+}
+
+TEST_F(Competition, ForTheFolderOfARun) {
+  const auto training = [&](const std::string& name, bool resume) {
+    std::vector<std::string> words =
+        with_settings({"train", "vit", "--out", folder.path(name), "--quiet"}, {"--epochs", "30"});
+    if (resume) words.push_back("--resume");
+    return words;
+  };
+  const milliseconds whole = time_of(training("straight", false));
+  int runs = 0, refused = 0;
+  while (kills < kKills) {
+    const std::string name = "run-" + std::to_string(++runs), out = folder.path(name);
+    while (!fs::exists(out + "/result.json")) {
+      // A folder without a configuration was killed before it began.
+      const bool resume = fs::exists(out + "/config.toml");
+      for (const Ended& ended : compete(training(name, resume), whole)) {
+        if (ended.status == 0 || ended.status == kKilled) continue;
+        ++refused;
+        EXPECT_EQ(ended.status, 2) << ended.err;
+        EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+        EXPECT_THAT(ended.err,
+                    ::testing::AnyOf(::testing::HasSubstr(name + ": another process is training there"),
+                                     ::testing::HasSubstr(name + ": holds a run already")));
+      }
     }
     expect_same_weights(folder.path("straight"), out);
+    const std::string result = read_whole_file(out + "/result.json");
+    expect_rejected(training(name, false), "holds a run already");
+    EXPECT_EQ(run_program(training(name, true)).status, 0);  // only reports
+    EXPECT_EQ(read_whole_file(out + "/result.json"), result);
+    for (const auto& entry : fs::directory_iterator(out))
+      EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();  // half files of killed processes are gone
   }
+  EXPECT_GT(refused, 0);
   RecordProperty("runs", runs);
+}
+
+TEST_F(Competition, ForTheFolderOfAnExperiment) {
+  const std::vector<std::string> runs = {"linear/seed-0", "grf/seed-0", "linear/seed-1", "grf/seed-1"};
+  const auto table = [&](const std::string& name) {
+    return with_settings({"experiment", "image-table", "--out", folder.path(name)},
+                         {"--variants", "linear,grf", "--seeds", "0-1", "--epochs", "8"});
+  };
+  const milliseconds whole = time_of(table("straight"));
+  int tables = 0, left_out = 0;
+  while (kills < kKills) {
+    const std::string name = "table-" + std::to_string(++tables), out = folder.path(name);
+    std::map<std::string, std::string> finished;
+    while (finished.size() < runs.size()) {
+      for (const Ended& ended : compete(table(name), whole)) {
+        if (ended.status == kKilled) continue;
+        EXPECT_EQ(ended.status, 0) << ended.err;
+        EXPECT_EQ(ended.err, "");
+        // Whatever it did not finish itself was another's, and it says so.
+        if (ended.out.find("4 of 4 runs are finished;") != std::string::npos) continue;
+        ++left_out;
+        EXPECT_THAT(ended.out, ::testing::HasSubstr("left out: another process is training it"));
+        EXPECT_THAT(ended.out, ::testing::HasSubstr("left to other processes;"));
+      }
+      for (const std::string& run : runs) {
+        const std::string path = out + "/" + run + "/result.json";
+        if (finished.contains(run)) {
+          EXPECT_EQ(read_whole_file(path), finished[run]) << run;
+        } else if (fs::exists(path)) {
+          finished[run] = read_whole_file(path);
+        }
+      }
+    }
+    for (const std::string& run : runs) expect_same_weights(folder.path("straight/" + run), out + "/" + run);
+    // A last call only merges.
+    ASSERT_EQ(run_program(table(name)).status, 0);
+    const auto merged = nlohmann::json::parse(read_whole_file(out + "/results.json"));
+    EXPECT_EQ(merged["runs"].size(), runs.size());
+    for (const std::string& run : runs)
+      EXPECT_EQ(read_whole_file(out + "/" + run + "/result.json"), finished[run]);
+  }
+  RecordProperty("tables", tables);
+  RecordProperty("left_out", left_out);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "report_encoding.h"
+#include "report/encoding.h"
 #include "run_program.h"
 
 namespace topomask::testing {
@@ -80,7 +80,7 @@ TEST(Report, HoldsWhatTheRunsLeft) {
   EXPECT_TRUE(linear["modulation"].empty());
   ASSERT_EQ(grf["modulation"].size(), 2u);
   EXPECT_EQ(grf["modulation"][1]["layers"],
-            nlohmann::json::parse(read_whole_file(out + "/grf/seed-1/result.json"))["modulation"]);
+            nlohmann::json::parse(read_whole_file(out + "/grf/seed-1/result.json"))["f"]);
   const nlohmann::json& head = grf["masks"]["layers"][0]["heads"][0];
   EXPECT_TRUE(head.contains("exact"));
   EXPECT_GT(head["error"].get<double>(), 0);

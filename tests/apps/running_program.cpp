@@ -12,7 +12,8 @@ namespace topomask::testing {
 
 using namespace std::chrono_literals;
 
-RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const std::string& err_path) {
+RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const std::string& err_path,
+                               const std::string& out_path) {
   std::vector<std::string> words = {TOPOMASK_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -21,7 +22,7 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const 
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork failed");
   if (pid_ == 0) {
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    dup2(open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
     dup2(open(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
     execv(argv[0], argv.data());
     _exit(127);

@@ -12,8 +12,9 @@ namespace topomask::testing {
 
 class RunningProgram {
  public:
-  // Its output goes to /dev/null, its errors to the file `err_path`.
-  RunningProgram(const std::vector<std::string>& arguments, const std::string& err_path);
+  // Its errors go to the file `err_path`, its output to `out_path`.
+  RunningProgram(const std::vector<std::string>& arguments, const std::string& err_path,
+                 const std::string& out_path = "/dev/null");
   ~RunningProgram();  // kills it if it still runs
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -25,15 +28,18 @@ std::vector<std::string> with(std::vector<std::string> words, const std::vector<
   return words;
 }
 
-const std::vector<std::string> kTiny = {"--data",          "strokes:16,train=64,val=48",
-                                        "--layers",        "1",
-                                        "--embedding",     "16",
-                                        "--mlp",           "16",
-                                        "--batch",         "16",
-                                        "--warmup-epochs", "1"};
+const std::vector<std::string> kSizes = {"--layers", "1",  "--embedding",     "16", "--mlp", "16",
+                                         "--batch",  "16", "--warmup-epochs", "1"};
+const std::vector<std::string> kTiny = with({"--data", "strokes:16,train=64,val=48"}, kSizes);
 
 std::vector<std::string> training(const std::string& out, const std::vector<std::string>& more = {}) {
   return with(with({"train", "vit", "--out", out}, kTiny), more);
+}
+
+// Images of `idx` in a folder.
+std::vector<std::string> training_on(const std::string& images, const std::string& out,
+                                     const std::vector<std::string>& more) {
+  return with(with({"train", "vit", "--out", out, "--data", "idx:" + images, "--patch", "2"}, kSizes), more);
 }
 
 std::size_t count_lines(const std::string& path) {
@@ -50,9 +56,9 @@ TEST(Train, LeavesWhatAReportNeeds) {
   EXPECT_EQ(result["validation_images"], 48);
   EXPECT_GT(result["data_share"], 0);
   EXPECT_LT(result["data_share"], 1);
-  ASSERT_EQ(result["modulation"].size(), 1u);         // layers
-  ASSERT_EQ(result["modulation"][0].size(), 2u);      // heads
-  EXPECT_EQ(result["modulation"][0][0].size(), 11u);  // hops
+  ASSERT_EQ(result["f"].size(), 1u);         // layers
+  ASSERT_EQ(result["f"][0].size(), 2u);      // heads
+  EXPECT_EQ(result["f"][0][0].size(), 11u);  // hops
   EXPECT_EQ(nlohmann::json::parse(read_whole_file(folder.path("run/result.json")))["accuracy"],
             result["accuracy"]);
   EXPECT_EQ(count_lines(folder.path("run/metrics.jsonl")), 2u);
@@ -158,7 +164,8 @@ TEST(Train, SaysWhatIsWrongWithASetting) {
   expect_rejected(config("epochs = 'many'\n"), "expected a whole number, got 'many'");
   expect_rejected(config("epochs = [1]\n"), "expected a string, a number");
   expect_rejected(config("epochs = \n"), "bad.toml: line 1:");
-  expect_rejected({"train", "vit", "--config", folder.path("missing.toml")}, "missing.toml: cannot be read");
+  expect_rejected({"train", "vit", "--config", folder.path("missing.toml")}, "missing.toml': No such file");
+  expect_rejected({"train", "vit", "--config", folder.path("")}, "Is a directory");
   expect_rejected(training(folder.path("run"), {"--attention", "grff"}),
                   "--attention: unknown value 'grff', did you mean 'grf'?");
   expect_rejected(training(folder.path("run"), {"--initial-positions", "-1"}),
@@ -186,6 +193,68 @@ TEST(Train, KeepsARunThatIsThere) {
                   "epochs is 2 there and 3 here");
   // A finished run is only reported again.
   EXPECT_EQ(run_json({"train", "vit", "--resume", "--out", out})["epochs"], 2);
+}
+
+// A process that comes second hears of the first at once, even while that one still reads its data; else both
+// would train, and the later one would replace what the earlier one finished.
+TEST(Train, ASecondProcessIsRefusedWhileTheFirstReadsItsData) {
+  const TemporaryDirectory folder;
+  fs::create_directories(folder.path("slow"));
+  folder.write("slow/train-images-idx3-ubyte", idx_images(60, 8));
+  const std::string pipe = folder.path("slow/train-labels-idx1-ubyte"), out = folder.path("run");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::vector<std::string> quick = {"--epochs", "1", "--quiet", "--threads", "1"};
+  RunningProgram first(training_on(folder.path("slow"), out, quick), folder.path("errors"));
+  ASSERT_TRUE(first.wait_until([&] { return fs::exists(out + "/.lock"); }));
+  expect_rejected(training(out, quick), "run: another process is training there");
+  expect_rejected({"train", "vit", "--resume", "--out", out}, "run: another process is training there");
+  // The labels arrive, and the first goes on as if nothing had been.
+  std::ofstream(pipe, std::ios::binary) << idx_labels(60, 3);
+  EXPECT_EQ(first.wait(), 0) << read_whole_file(folder.path("errors"));
+  const std::string result = read_whole_file(out + "/result.json");
+  EXPECT_THAT(result, HasSubstr("idx:"));
+  expect_rejected(training(out, quick), "holds a run already");
+  EXPECT_EQ(read_whole_file(out + "/result.json"), result);
+}
+
+TEST(Train, ResumesWithItsOwnDataAlone) {
+  const TemporaryDirectory folder;
+  const auto write_images = [&](std::uint32_t classes, int shift) {
+    fs::create_directories(folder.path("images"));
+    folder.write("images/train-images-idx3-ubyte", idx_images(200, 8));
+    std::string labels = idx_labels(200, classes);
+    for (std::size_t i = 8; i < labels.size(); ++i)
+      labels[i] = static_cast<char>((labels[i] + shift) % static_cast<int>(classes));
+    folder.write("images/train-labels-idx1-ubyte", labels);
+  };
+  write_images(3, 0);
+  const std::vector<std::string> settings = {"--epochs", "40", "--threads", "1", "--quiet"};
+  ASSERT_EQ(run_program(training_on(folder.path("images"), folder.path("straight"), settings)).status, 0);
+  const std::string out = folder.path("run");
+  // Stops at the first step that it may.
+  EXPECT_EQ(
+      run_program(training_on(folder.path("images"), out, with(settings, {"--time-limit", "0.001"}))).status,
+      130);
+  const std::string kept = read_whole_file(out + "/last.safetensors"),
+                    config = read_whole_file(out + "/config.toml");
+  write_images(3, 1);
+  const std::vector<std::string> resume = {"train", "vit",       "--resume", "--out",
+                                           out,     "--threads", "1",        "--quiet"};
+  expect_rejected(resume, "the run was trained on other data (training labels, validation labels differ)");
+  EXPECT_EQ(read_whole_file(out + "/last.safetensors"), kept);
+  EXPECT_EQ(read_whole_file(out + "/config.toml"), config);
+  expect_rejected(with(resume, {"--learning-rate", "0.5"}), "learning-rate is 0.001 there and 0.5 here");
+  // Where and how often, not what: another folder for run and images, other checkpoints and workers.
+  write_images(3, 0);
+  fs::rename(out, folder.path("moved"));
+  fs::rename(folder.path("images"), folder.path("elsewhere"));
+  const ProgramResult done = run_program({"train", "vit", "--resume", "--out", folder.path("moved"), "--data",
+                                          "idx:" + folder.path("elsewhere"), "--device", "cpu", "--workers",
+                                          "3", "--checkpoint-steps", "7", "--threads", "1", "--quiet"});
+  EXPECT_EQ(done.status, 0) << done.err;
+  const SafetensorsFile a = read_safetensors(folder.path("straight/last.safetensors")),
+                        b = read_safetensors(folder.path("moved/last.safetensors"));
+  for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
 }
 
 TEST(Train, StopsAtALossThatIsNoNumber) {
@@ -300,11 +369,30 @@ TEST(ImageTable, GoesOnInAnotherPlaceWithTheFilesInAnother) {
   ASSERT_FALSE(fs::exists(folder.path("first/grf/seed-0/result.json")));
   fs::rename(folder.path("first"), folder.path("moved"));
   fs::rename(folder.path("here"), folder.path("there"));
-  expect_rejected(table("moved", "others"), "the run goes on with its own model and data");
+  expect_rejected(table("moved", "others"), "the run was trained on other data (training images");
   ASSERT_EQ(run_program(table("moved", "there")).status, 0);
   const SafetensorsFile a = read_safetensors(folder.path("straight/grf/seed-0/last.safetensors")),
                         b = read_safetensors(folder.path("moved/grf/seed-0/last.safetensors"));
   for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
+}
+
+// One table does not mix results on different images.
+TEST(ImageTable, RefusesDataThatWereReplaced) {
+  const TemporaryDirectory folder;
+  fs::create_directories(folder.path("images"));
+  folder.write("images/train-images-idx3-ubyte", idx_images(200, 8));
+  folder.write("images/train-labels-idx1-ubyte", idx_labels(200, 3));
+  const auto table = [&](const std::string& seeds) {
+    return with(
+        with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "1"}, kSizes),
+        {"--data", "idx:" + folder.path("images"), "--patch", "2", "--variants", "linear", "--seeds", seeds});
+  };
+  run_json(table("0"));
+  std::string labels = idx_labels(200, 3);
+  std::reverse(labels.begin() + 8, labels.end());
+  folder.write("images/train-labels-idx1-ubyte", labels);
+  expect_rejected(table("0-1"),
+                  "linear/seed-0: was trained on other data (training labels, validation labels differ)");
 }
 
 TEST(ImageTable, StopsWhenItsTimeIsUp) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/pattern_per_head.h"
 #include "attention/engines.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
@@ -73,22 +74,6 @@ std::vector<SparseEntries> entries_of(bool per_head, std::int64_t value_heads, a
   return entries;
 }
 
-// One pattern per head.
-class ManyPatterns final : public Mask {
- public:
-  explicit ManyPatterns(std::vector<SparseEntries> entries) : entries_(std::move(entries)) {}
-  std::string name() const override { return "many patterns"; }
-  std::int64_t num_nodes() const override { return entries_[0].pattern->num_nodes(); }
-  at::Tensor apply(const at::Tensor&) const override { return {}; }
-  at::Tensor apply_transposed(const at::Tensor&) const override { return {}; }
-  bool has_entries() const override { return true; }
-  std::vector<SparseEntries> entries() const override { return entries_; }
-  MaskCost cost() const override { return {}; }
-
- private:
-  std::vector<SparseEntries> entries_;
-};
-
 TEST(MaskEngineFunctions, GiveWhatAutogradGives) {
   at::manual_seed(1);
   for (const ScoreKind kind : kKinds) {
@@ -100,7 +85,7 @@ TEST(MaskEngineFunctions, GiveWhatAutogradGives) {
         std::vector<SparseEntries> entries = entries_of(value_heads == 0, value_heads, at::kFloat);
         std::vector<at::Tensor> all = {leaves.q, leaves.k, leaves.v};
         for (SparseEntries& own : entries) all.push_back(own.values.requires_grad_());
-        const at::Tensor out = run_mask_engine(leaves, ManyPatterns(entries));
+        const at::Tensor out = run_mask_engine(leaves, testing::PatternPerHead(entries));
         const at::Tensor grad = at::randn(out.sizes(), out.options());
         const auto expected = torch::autograd::grad({out}, all, {grad});
 

@@ -6,9 +6,9 @@
 #include "core/parallel.h"
 #include "data/encoded.h"
 #include "data/records.h"
+#include "support/compressed.h"
 #include "support/expect_edges.h"
 #include "support/temporary_folder.h"
-#include "support/compressed.h"
 #include "topomask/data.h"
 
 namespace topomask::testing {
@@ -96,6 +96,31 @@ TEST_F(Sets, MeanAndDeviationAreThoseOfTheTrainingImages) {
 }
 
 // --- CIFAR -----------------------------------------------------------------------------------------------
+
+TEST_F(Sets, FingerprintsSeeEveryImageAndLabel) {
+  ImageData data = open_image_data("strokes:16,train=40,val=20");
+  const DataFingerprint before = fingerprint(data),
+                        again = fingerprint(open_image_data("strokes:16,train=40,val=20"));
+  EXPECT_EQ(before.train_images, again.train_images);
+  EXPECT_EQ(before.validation_labels, again.validation_labels);
+  EXPECT_NE(before.train_images,
+            fingerprint(open_image_data("strokes:16,train=40,val=20,seed=1")).train_images);
+  // Any byte anywhere, and the order.
+  for (const std::int64_t at :
+       {std::int64_t{0}, data.train.images.numel() / 3, data.train.images.numel() - 1}) {
+    std::uint8_t& pixel = data.train.images.data_ptr<std::uint8_t>()[at];
+    ++pixel;
+    EXPECT_NE(fingerprint(data).train_images, before.train_images);
+    EXPECT_EQ(fingerprint(data).train_labels, before.train_labels);
+    EXPECT_EQ(fingerprint(data).validation_images, before.validation_images);
+    --pixel;
+  }
+  std::int64_t* label = data.validation.labels.data_ptr<std::int64_t>();
+  const std::int64_t other = *std::find_if(label, label + 20, [&](std::int64_t l) { return l != label[0]; });
+  std::swap(*std::find(label, label + 20, other), label[0]);
+  EXPECT_NE(fingerprint(data).validation_labels, before.validation_labels);
+  EXPECT_EQ(fingerprint(data).train_images, before.train_images);
+}
 
 TEST_F(Sets, CifarTakesTheLastBatchToValidate) {
   add("data_batch_1.bin", cifar_batch(4));
@@ -247,6 +272,22 @@ TEST_F(Folders, LargeOnesAreStreamed) {
   EXPECT_TRUE(cached.train.resident());
   EXPECT_EQ(cached.mean, data.mean);  // twelve images are few enough to be measured all
   EXPECT_EQ(cached.stddev, data.stddev);
+}
+
+TEST_F(Folders, FingerprintsFollowTheContentAlone) {
+  for (const char* cache : {"yes", "no"}) {
+    const std::string options = std::string(",size=8,cache=") + cache;
+    const auto hash = [&] { return fingerprint(open_image_data(spec("folder", options))); };
+    const DataFingerprint before = hash();
+    const std::filesystem::path moved = folder.path().string() + "-moved";
+    std::filesystem::copy(folder.path(), moved, std::filesystem::copy_options::recursive);
+    const DataFingerprint there = fingerprint(open_image_data("folder:" + moved.string() + options));
+    std::filesystem::remove_all(moved);
+    EXPECT_EQ(there.train_images, before.train_images);
+    EXPECT_EQ(there.train_labels, before.train_labels);
+    EXPECT_EQ(there.validation_images, before.validation_images);
+    EXPECT_EQ(there.validation_labels, before.validation_labels);
+  }
 }
 
 TEST_F(Folders, BadImagesStopOrAreCounted) {

@@ -9,6 +9,7 @@
 
 #include "core/random.h"
 #include "masks/gradcheck.h"
+#include "nn/mask_bank.h"
 #include "topomask/grf_mask.h"
 #include "topomask/image_training.h"
 
@@ -45,7 +46,7 @@ VitOptions minute(AttentionVariant variant, Pooling pooling = Pooling::mean) {
 }
 
 // The head starts at zero, and everything before it would have no gradient.
-void fill_all(Vit& model) {
+void fill_all(VisionTransformer& model) {
   const at::NoGradGuard no_grad;
   int salt = 0;
   for (const auto& item : model->named_parameters()) {
@@ -66,7 +67,7 @@ TEST(Vit, StartsAsAskedFor) {
     options.mlp = 128;
     options.initial_weights = initial;
     options.initial_positions = 0.5;
-    return Vit(options)->named_parameters();
+    return VisionTransformer(options)->named_parameters();
   };
   const auto largest = [](const at::Tensor& x) { return x.abs().max().item<double>(); };
   const auto stddev = [](const at::Tensor& x) { return x.std().item<double>(); };
@@ -100,7 +101,7 @@ TEST(Vit, HasThePublishedNumberOfParameters) {
   options.height = options.width = 224;
   options.num_classes = 1000;
   options.attention = AttentionVariant::softmax;
-  EXPECT_EQ(Vit(options)->num_parameters(), 86567656);
+  EXPECT_EQ(VisionTransformer(options)->num_parameters(), 86567656);
 }
 
 TEST(Vit, HasTheNumberOfParametersCountedByHand) {
@@ -110,36 +111,37 @@ TEST(Vit, HasTheNumberOfParametersCountedByHand) {
   VitOptions options = small_images(vit_preset("small"));
   options.patch = 2;
   options.attention = AttentionVariant::linear;
-  EXPECT_EQ(Vit(options)->num_parameters(), 4810506);
+  EXPECT_EQ(VisionTransformer(options)->num_parameters(), 4810506);
   // f: 11 numbers for each of 4 heads in 6 layers
   options.attention = AttentionVariant::grf;
-  EXPECT_EQ(Vit(options)->num_parameters(), 4810506 + 6 * 4 * 11);
+  EXPECT_EQ(VisionTransformer(options)->num_parameters(), 4810506 + 6 * 4 * 11);
   // 31 x 31 offsets
   options.attention = AttentionVariant::toeplitz;
-  EXPECT_EQ(Vit(options)->num_parameters(), 4810506 + 6 * 4 * 961);
+  EXPECT_EQ(VisionTransformer(options)->num_parameters(), 4810506 + 6 * 4 * 961);
 
   VitOptions tiny = vit_preset("tiny");
   tiny.attention = AttentionVariant::softmax;
   // 48 x 64 + 64, 64 x 64, three blocks of 256 + 12480 + 4160 + 16576, 128, 650
-  EXPECT_EQ(Vit(tiny)->num_parameters(), 3136 + 4096 + 3 * (256 + 12480 + 4160 + 16576) + 128 + 650);
+  EXPECT_EQ(VisionTransformer(tiny)->num_parameters(),
+            3136 + 4096 + 3 * (256 + 12480 + 4160 + 16576) + 128 + 650);
 }
 
 TEST(Vit, NamesItsParametersNaturally) {
   std::vector<std::string> names;
-  const Vit model(minute(AttentionVariant::grf, Pooling::cls));
+  const VisionTransformer model(minute(AttentionVariant::grf, Pooling::cls));
   for (const auto& item : model->named_parameters()) names.push_back(item.key());
   EXPECT_THAT(names, ::testing::UnorderedElementsAre(
                          "position_embedding", "cls_token", "patch_embedding.projection.weight",
                          "patch_embedding.projection.bias", "blocks.0.norm1.weight", "blocks.0.norm1.bias",
                          "blocks.0.attention.qkv.weight", "blocks.0.attention.qkv.bias",
                          "blocks.0.attention.projection.weight", "blocks.0.attention.projection.bias",
-                         "blocks.0.attention.mask.modulation", "blocks.0.norm2.weight", "blocks.0.norm2.bias",
+                         "blocks.0.attention.mask.f", "blocks.0.norm2.weight", "blocks.0.norm2.bias",
                          "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias", "blocks.0.mlp.fc2.weight",
                          "blocks.0.mlp.fc2.bias", "norm.weight", "norm.bias", "head.weight", "head.bias"));
 }
 
 TEST(Vit, OnlyMatricesDecay) {
-  const Vit model(minute(AttentionVariant::grf, Pooling::cls));
+  const VisionTransformer model(minute(AttentionVariant::grf, Pooling::cls));
   for (const auto& item : model->named_parameters()) {
     const std::string& name = item.key();
     const bool matrix = name.ends_with(".weight") && name.find("norm") == std::string::npos;
@@ -161,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Vit, EveryVariant, ::testing::ValuesIn(attention_varian
 
 TEST_P(EveryVariant, HasTheGradientsOfFiniteDifferences) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
-    Vit model(minute(parse_attention_variant(GetParam()), pooling));
+    VisionTransformer model(minute(parse_attention_variant(GetParam()), pooling));
     model->to(at::kDouble);
     fill_all(model);
     const at::Tensor images = test_values({2, 1, 6, 6}, 40);
@@ -174,14 +176,15 @@ TEST_P(EveryVariant, HasTheGradientsOfFiniteDifferences) {
 }
 
 TEST_P(EveryVariant, StartsFromTheSameWeights) {
-  const Vit model(minute(parse_attention_variant(GetParam()))), reference(minute(AttentionVariant::softmax));
+  const VisionTransformer model(minute(parse_attention_variant(GetParam()))),
+      reference(minute(AttentionVariant::softmax));
   for (const auto& item : reference->named_parameters())
     EXPECT_TRUE(model->named_parameters()[item.key()].equal(item.value())) << item.key();
 }
 
 TEST_P(EveryVariant, IsReproducible) {
   const VitOptions options = minute(parse_attention_variant(GetParam()));
-  Vit first(options), second(options);
+  VisionTransformer first(options), second(options);
   fill_all(first);
   fill_all(second);
   const at::Tensor images = test_values({2, 1, 6, 6}).to(at::kFloat);
@@ -190,9 +193,9 @@ TEST_P(EveryVariant, IsReproducible) {
 
 TEST(Vit, WithoutAMaskIsPlainLinearAttention) {
   // A Toeplitz mask starts at 1: no mask at all.
-  Vit linear(minute(AttentionVariant::linear)), toeplitz(minute(AttentionVariant::toeplitz));
+  VisionTransformer linear(minute(AttentionVariant::linear)), toeplitz(minute(AttentionVariant::toeplitz));
   const at::NoGradGuard no_grad;
-  for (Vit* model : {&linear, &toeplitz}) {
+  for (VisionTransformer* model : {&linear, &toeplitz}) {
     (*model)->to(at::kDouble);
     int salt = 0;
     for (const auto& item : (*model)->named_parameters()) {
@@ -261,11 +264,11 @@ TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
     const MaskSite site = {.grid = c.grid, .heads = 2, .layer = 3};
     const auto module = make_mask_module(AttentionVariant::grf, options, site);
     const at::NoGradGuard no_grad;
-    at::Tensor f = module->named_parameters()["modulation"];
+    at::Tensor f = module->named_parameters()["f"];
     EXPECT_NEAR(f[1][2].item<double>(), std::exp(-0.02), 1e-7);
     f.copy_(test_values(f.sizes()));  // of both signs
     const MaskPtr mask = module->mask();
-    EXPECT_EQ(mask->has_entries(), c.sparse);
+    EXPECT_EQ(mask->profile().sparse(), c.sparse);
     FeatureOptions features;
     features.walks.num_walks = 5;
     features.walks.p_halt = 0.2;
@@ -371,7 +374,7 @@ TEST(Vit, RefusesSizesThatDoNotFit) {
   oracle::expect_error([&] { check_vit_options(options); }, {"heads 3", "256"});
   oracle::expect_error([] { vit_preset("smal"); }, {"did you mean 'small'"});
   oracle::expect_error([] { parse_attention_variant("toplitz"); }, {"did you mean 'toeplitz'"});
-  Vit model(minute(AttentionVariant::softmax));
+  VisionTransformer model(minute(AttentionVariant::softmax));
   oracle::expect_error([&] { model->forward(at::zeros({1, 3, 6, 6})); }, {"[B, 1, 6, 6]", "[1, 3, 6, 6]"});
 }
 

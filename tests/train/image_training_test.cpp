@@ -94,7 +94,7 @@ TEST_F(ImageTraining, ShowsTheMasksItUses) {
   const std::vector<MaskSnapshot> masks = task.masks();
   ASSERT_EQ(masks.size(), 2u);
   const std::int64_t patches = options.model.num_patches();
-  EXPECT_EQ(masks[0].modulation.sizes(), (std::vector<std::int64_t>{2, 4}));
+  EXPECT_EQ(masks[0].f.sizes(), (std::vector<std::int64_t>{2, 4}));
   EXPECT_EQ(masks[0].used.sizes(), (std::vector<std::int64_t>{2, patches, patches}));
   // So many walks are nearly exact.
   const double error = ((masks[1].used - masks[1].exact).norm() / masks[1].exact.norm()).item<double>();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/expect_error.h"
 #include "topomask/error.h"
 #include "topomask/safetensors.h"
 #include "topomask/train.h"
@@ -108,9 +109,24 @@ TEST_F(TrainerTest, TellsHowLongDataTook) {
 
 TEST_F(TrainerTest, RefusesACheckpointOfSomethingElse) {
   ToyTask task, other;
-  Trainer(task, quick(), folder("a"), {{"model", "toy"}, {kDescribedSettings, "one"}}).run();
-  EXPECT_TRUE(Trainer(other, quick(), folder("a"), {{"model", "toy"}, {kDescribedSettings, "two"}}).resume());
-  EXPECT_THROW(Trainer(other, quick(), folder("a"), {{"model", "train"}}).resume(), Error);
+  Trainer(task, quick(), folder("a"), {{"model", "toy"}, {"config", "one"}}).run();
+  const auto again = [&](const char* model, const char* config) {
+    return std::make_unique<Trainer>(
+        other, quick(), folder("a"),
+        std::map<std::string, std::string>{{"model", model}, {"config", config}});
+  };
+  EXPECT_TRUE(again("toy", "one")->resume());
+  testing::expect_error([&] { again("toy", "two")->resume(); }, {"its config is one there and two here"});
+  testing::expect_error([&] { again("train", "one")->resume(); }, {"its model is toy there and train here"});
+  // A caller may know better which differences matter.
+  std::string seen;
+  EXPECT_TRUE(again("toy", "two")->resume([&](const auto& metadata, const std::string& path) {
+    seen = metadata.at("config") + " in " + fs::path(path).filename().string();
+  }));
+  EXPECT_EQ(seen, "one in last.safetensors");
+  testing::expect_error(
+      [&] { again("toy", "one")->resume([](const auto&, const auto&) { throw Error("not this one"); }); },
+      {"not this one"});
 }
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<int> {};

@@ -1,0 +1,25 @@
+// What a measurement should say about the machine it was made on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace topomask::cli {
+
+std::string cpu_model();           // "" where the system does not tell
+std::int64_t peak_memory_bytes();  // of this process so far
+
+std::int64_t available_memory_bytes();  // that the system could still give
+
+// Memory that becomes resident during a piece of work, on top of what was there when the object was made. The
+// system counts it (VmHWM of /proc/self/status), so memory from any allocator is included.
+class PeakMemory {
+ public:
+  PeakMemory();
+  std::int64_t bytes() const;  // -1 where the system cannot tell
+
+ private:
+  std::int64_t before_;
+};
+
+}  // namespace topomask::cli

@@ -1,0 +1,19 @@
+// `topomask bench`: speed, with the peers measured in the same process.
+#include "commands/commands.h"
+
+namespace topomask::cli {
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed against peers in the same process");
+  bench->require_subcommand(1);
+  bench->footer(
+      "Examples:\n"
+      "  topomask bench walks --graph grid:181x181 --threads 1\n"
+      "  topomask bench attention --graph grid:181x181 --walks 16\n"
+      "  topomask bench points --device cuda --dtype bfloat16");
+  add_bench_walks_command(*bench);
+  add_bench_attention_command(*bench);
+  add_bench_points_command(*bench);
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,114 @@
+// `topomask features`: sample graph random features and write them as SciPy CSR archives.
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "commands/commands.h"
+#include "options/options.h"
+#include "table.h"
+#include "topomask/device.h"
+#include "topomask/npy.h"
+#include "topomask/theory.h"
+
+namespace topomask::cli {
+namespace {
+
+struct FeaturesCommand {
+  RunOptions run;
+  GraphOptions graph;
+  WalkFlags walks;
+  std::int64_t num_walks = 16;
+  std::string kernel;
+  std::string out, out_keys;
+  std::string device = "cpu";
+};
+
+template <class Element>
+std::span<const Element> elements(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<Element>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// `modulation` has the kernel's prefactor in it, so that Phi Psi^T estimates the kernel itself.
+void write_features(const WalkFeatures& features, const std::vector<double>& modulation,
+                    const std::string& path) {
+  const at::Tensor values = features.values(at::tensor(modulation, at::kDouble)).to(at::kFloat);
+  write_scipy_csr(path, features.num_nodes(), features.num_columns, elements<std::int64_t>(features.row_ptr),
+                  elements<std::int32_t>(features.col), elements<float>(values));
+}
+
+void run_features(const FeaturesCommand& command) {
+  command.run.apply();
+  const NodeKernel kernel = NodeKernel::parse(command.kernel);
+  const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
+  const c10::Device device = parse_device(command.device);
+  const Graph graph = command.graph.load().to(device);
+
+  const auto start = std::chrono::steady_clock::now();
+  GraphFeatures features = sample_features(graph, options);
+  synchronise(device);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  features.query = features.query.to(c10::kCPU);
+  features.key = features.key.to(c10::kCPU);
+  write_features(features.query, feature_modulation(kernel, options), command.out);
+  if (!command.out_keys.empty())
+    write_features(features.key, key_modulation(kernel, options), command.out_keys);
+
+  const std::int64_t nodes = features.query.num_nodes(), nnz = features.query.nnz();
+  const double per_row = nodes == 0 ? 0 : static_cast<double>(nnz) / static_cast<double>(nodes);
+  if (command.run.json) {
+    nlohmann::ordered_json json = {{"nodes", nodes},
+                                   {"kernel", kernel.to_string()},
+                                   {"walks", command.num_walks},
+                                   {"nonzeros", nnz},
+                                   {"nonzeros_per_row", per_row},
+                                   {"deposits", features.query.num_deposits()},
+                                   {"exact", features.query.exact},
+                                   {"seconds", seconds},
+                                   {"out", command.out}};
+    if (!command.out_keys.empty()) json["out_keys"] = command.out_keys;
+    fmt::print("{}\n", json.dump());
+  } else if (!command.run.quiet) {
+    Listing listing;
+    listing.add("kernel", kernel.to_string());
+    listing.add("nodes", format_count(static_cast<double>(nodes)));
+    listing.add("nonzeros",
+                fmt::format("{} ({:.4g} per row)", format_count(static_cast<double>(nnz)), per_row));
+    listing.add("sampled in", format_seconds(seconds));
+    if (features.query.exact) listing.add("exact", "the walkers enumerate every walk: no randomness is left");
+    listing.add("queries", command.out);
+    if (!command.out_keys.empty()) listing.add("keys", command.out_keys);
+    listing.print();
+  }
+}
+
+}  // namespace
+
+void add_features_command(CLI::App& app) {
+  CLI::App* sub = app.add_subcommand("features", "Sample graph random features into SciPy CSR files");
+  const auto command = std::make_shared<FeaturesCommand>();
+  add_graph_options(*sub, command->graph);
+  add_kernel_option(*sub, command->kernel);
+  sub->add_option("--walks", command->num_walks, "Walks from every node")
+      ->capture_default_str()
+      ->group("Walks");
+  add_walk_options(*sub, command->walks);
+  sub->add_option("--out", command->out, "Where Phi goes (.npz)")->type_name("FILE")->required();
+  sub->add_option("--out-keys", command->out_keys, "Where Psi goes (.npz)")->type_name("FILE");
+  add_device_option(*sub, command->device);
+  add_run_options(*sub, command->run);
+  sub->footer(
+      "Phi Psi^T estimates the kernel itself; both load with scipy.sparse.load_npz. Psi equals Phi for "
+      "shared\n"
+      "ensembles on a symmetric W and is the identity for asymmetric ones.\n"
+      "Examples:\n"
+      "  topomask features --graph grid:64x64 --walks 16 --out phi.npz\n"
+      "  topomask features --graph mesh.ply --kernel diffusion:sigma2=4 --ensembles independent \\\n"
+      "      --out phi.npz --out-keys psi.npz");
+  sub->callback([command] { run_features(*command); });
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,147 @@
+// `topomask train vit`: train a vision transformer, or resume where an earlier call stopped.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "commands/commands.h"
+#include "core/check.h"
+#include "interrupt.h"
+#include "options/options.h"
+#include "options/setting_options.h"
+#include "progress.h"
+#include "table.h"
+#include "topomask/runs.h"
+
+namespace topomask::cli {
+namespace {
+
+struct TrainCommand {
+  RunOptions run;
+  std::string config, out;
+  bool resume = false, print_config = false;
+  double time_limit = 0;
+  std::shared_ptr<SettingValues> given = std::make_shared<SettingValues>();
+};
+
+VitSettings chosen_settings(const TrainCommand& command) {
+  // Those of the run, with what is given now on top; the library refuses what would change a result.
+  if (command.resume && command.config.empty()) {
+    VitSettings settings = read_run_settings(command.out);
+    list_settings(settings).apply(*command.given);
+    return settings;
+  }
+  return VitSettings::from(*command.given, command.config);
+}
+
+void print_result(const TrainCommand& command, const std::string& folder, const VitRunResult& run) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(run.json);
+  if (command.run.json) {
+    json["folder"] = folder;
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  if (!command.run.prints_text()) return;
+  const TrainResult& result = run.training;
+  Listing listing;
+  listing.add("attention", json["attention"]);
+  listing.add("parameters", format_count(json["parameters"].get<double>()));
+  listing.add("validation",
+              fmt::format("accuracy {:.4f}, loss {:.4f}", result.last.accuracy, result.last.loss));
+  listing.add("best", fmt::format("accuracy {:.4f} in epoch {}", result.best.accuracy, result.best_epoch));
+  listing.add("trained for", format_seconds(result.seconds));
+  listing.add("folder", folder);
+  listing.print();
+}
+
+void run_train(const TrainCommand& command) {
+  const auto start = std::chrono::steady_clock::now();
+  command.run.apply();
+  check(!command.resume || !command.out.empty(), "--resume: expected --out with the folder of the run");
+  if (command.print_config) {
+    const VitSettings settings = chosen_settings(command);
+    settings.train_options();  // checks them
+    fmt::print("{}", settings.to_toml());
+    return;
+  }
+  // The lock comes before all that takes time: a second process must hear of it at once.
+  std::unique_ptr<RunFolder> folder;
+  if (command.resume) folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
+  const VitSettings settings = chosen_settings(command);
+  if (!command.resume) {
+    settings.train_options();
+    folder = std::make_unique<RunFolder>(command.out.empty() ? settings.default_folder() : command.out,
+                                         RunStart::fresh);
+  }
+
+  const auto out_of_time = [&] {
+    return command.time_limit > 0 &&
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >
+               command.time_limit;
+  };
+  const bool prints = command.run.prints_text();
+  std::optional<InterruptScope> interrupts;  // while data are read, Ctrl-C ends the program at once
+  Progress progress("train", command.run.quiet);
+  TrainCallbacks callbacks;
+  callbacks.started = [&](std::int64_t step, std::int64_t steps) {
+    interrupts.emplace();
+    if (step > 0 && prints) fmt::print("resuming after step {} of {}\n", step, steps);
+  };
+  callbacks.should_stop = [&] { return InterruptScope::requested() || out_of_time(); };
+  callbacks.progress = [&](std::int64_t step, std::int64_t steps, const std::string& status) {
+    progress.update(step, steps, status);
+  };
+  if (prints) {
+    callbacks.epoch_done = [](const std::string& line) {
+      erase_progress_line();
+      fmt::print("{}\n", line);
+      std::fflush(stdout);
+    };
+  }
+  const VitRunResult run = train_vit(*folder, settings, callbacks);
+  if (run.training.outcome == TrainOutcome::stopped)
+    throw Interrupted(fmt::format(
+        "stopped at step {} of {}, all is saved; resume with: topomask train vit --resume --out {}",
+        run.training.step, run.training.steps, folder->path()));
+  print_result(command, folder->path(), run);
+}
+
+void add_train_vit_command(CLI::App& train) {
+  CLI::App* sub = train.add_subcommand("vit", "Train a vision transformer on images");
+  const auto command = std::make_shared<TrainCommand>();
+  sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
+      ->type_name("FILE");
+  sub->add_option("--out", command->out, "Folder of the run (default: runs/vit-ATTENTION-seed-SEED)")
+      ->type_name("DIR");
+  sub->add_flag("--resume", command->resume, "Resume the run in --out, to the same result");
+  sub->add_flag(
+      "--print-config", command->print_config,
+      "Print all settings as a TOML file and do nothing else: what --config, the preset and the command line "
+      "make together");
+  sub->add_option("--time-limit", command->time_limit, "Save and stop after so many seconds; 0: never")
+      ->capture_default_str();
+  VitSettings defaults;
+  add_setting_options(*sub, list_settings(defaults), command->given);
+  add_output_options(*sub, command->run);
+  sub->footer("Images (--data):\n" + image_data_forms() +
+              "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
+              "metrics.jsonl,\n"
+              "last.safetensors, best.safetensors and, once finished, result.json.\n"
+              "Examples:\n"
+              "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+              "  topomask train vit --resume --out runs/grf\n"
+              "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda");
+  sub->callback([command] { run_train(*command); });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* sub = app.add_subcommand("train", "Train a model");
+  sub->require_subcommand(1);
+  add_train_vit_command(*sub);
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,211 @@
+#include "options/mask_options.h"
+
+#include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "options/mask_parameters.h"
+#include "topomask/kernels.h"
+#include "topomask/mask_catalogue.h"
+#include "topomask/masks.h"
+
+namespace topomask::cli {
+namespace {
+
+constexpr const char* kMaskGroup = "Mask";
+
+// num_walks -> --num-walks
+std::string flag_of(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin() + 2, flag.end(), '_', '-');
+  return flag;
+}
+
+// What other options say: --seed, --normalise, and the mask's own name.
+bool is_said_elsewhere(std::string_view setting) {
+  return setting == "seed" || setting == "normalise" || setting == "init";
+}
+
+// Numbers for every head fit on a command line; whole matrices come from a file.
+bool fits_a_flag(const MaskParameter& parameter) {
+  return std::count(parameter.shape.begin(), parameter.shape.end(), ',') <= 1 && parameter.name != "f" &&
+         parameter.name != "alpha";
+}
+
+template <class Names>
+std::vector<std::string_view> masks_with(std::string_view name, Names&& names_of) {
+  std::vector<std::string_view> masks;
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (!info.by_name) continue;
+    for (const auto& known : names_of(info)) {
+      if (known.name == name) masks.push_back(info.name);
+    }
+  }
+  return masks;
+}
+
+const std::vector<MaskSetting>& settings_of(const MaskInfo& info) {
+  return info.settings;
+}
+const std::vector<MaskParameter>& parameters_of(const MaskInfo& info) {
+  return info.parameters;
+}
+
+// Throws where a flag was given that the mask does not have.
+template <class Names>
+void check_taken(const MaskInfo& info, std::string_view name, const std::string& flag, Names&& names_of) {
+  for (const auto& known : names_of(info)) {
+    if (known.name == name) return;
+  }
+  fail("{}: mask '{}' does not take it; {} do", flag, info.name,
+       fmt::join(masks_with(name, std::forward<Names>(names_of)), ", "));
+}
+
+// What stands behind path: and grid: in the graph's description.
+std::string extent_of(const std::string& graph) {
+  check(graph.starts_with("grid:") || graph.starts_with("path:"),
+        "mask toeplitz needs a grid: expected --graph path:N or grid:HxW[xD], or --extent, got '{}'", graph);
+  return graph.substr(5, graph.find(',') - 5);
+}
+
+}  // namespace
+
+MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
+  check(global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", global_tokens);
+  const MaskInfo& info = mask_info(name);
+  for (const auto& [setting, value] : settings)
+    check_taken(info, setting, setting == "init" ? init_flag : flag_of(setting), settings_of);
+  for (const auto& [parameter, value] : parameters)
+    check_taken(info, parameter, flag_of(parameter), parameters_of);
+
+  const Graph loaded = graph.load_raw().to(device);
+  MaskRequest request;
+  request.mask = name;
+  request.dtype = at::kDouble;
+  request.num_nodes = loaded.num_nodes();
+  request.device = device;
+  request.settings = settings;
+  const auto has_setting = [&](std::string_view wanted) {
+    return std::any_of(info.settings.begin(), info.settings.end(),
+                       [&](const MaskSetting& known) { return known.name == wanted; });
+  };
+  if (has_setting("seed")) request.settings["seed"] = std::to_string(seed);
+  if (has_setting("normalise")) request.settings["normalise"] = word_of(graph.normalisation);
+  if (has_setting("extent") && !settings.contains("extent")) request.settings["extent"] = extent_of(graph.spec);
+  if (info.on_graph) request.graph = loaded;
+  for (const auto& [parameter, list] : parameters) {
+    const std::vector<double> numbers = parse_numbers(list, flag_of(parameter));
+    const at::Tensor given = at::tensor(numbers, at::kDouble).to(device);
+    request.parameters[parameter] = numbers.size() == 1 ? given.squeeze(0) : given;
+  }
+  MaskFile stored(in_parameters, device);
+  for (const MaskParameter& parameter : info.parameters) {
+    if (!in_parameters.empty())
+      request.parameters[std::string(parameter.name)] = stored.take(std::string(parameter.name));
+  }
+  stored.check_all_taken();
+  if (!in_parameters.empty() && !info.parameters.empty())
+    request.heads = request.parameters.begin()->second.size(0);
+  check(name != "learned-features" || !in_parameters.empty(),
+        "mask learned-features has no features but learned ones: expected --parameters FILE");
+
+  MaskPtr mask = make_mask(request);
+  if (name == "toeplitz") {
+    std::string extent = request.settings.at("extent");
+    std::replace(extent.begin(), extent.end(), 'x', ',');
+    check_grid(loaded, parse_integers(extent, "--extent"));
+  }
+  if (!out_parameters.empty()) write_mask_parameters(out_parameters, info, *mask);
+  return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);
+}
+
+void add_mask_options(CLI::App& command, MaskFlags& flags) {
+  add_graph_options(command, flags.graph);
+  std::vector<std::string_view> names;
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (info.by_name) names.push_back(info.name);
+  }
+  command
+      .add_option_function<std::string>(
+          "--mask",
+          [&flags, names](const std::string& word) {
+            if (std::find(names.begin(), names.end(), word) == names.end()) fail_unknown_word("--mask", word, names);
+            flags.name = word;
+          },
+          "Which mask")
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->default_str(flags.name)
+      ->group(kMaskGroup);
+
+  // f or alpha at the start, in one of four ways.
+  const auto add_init = [&](const std::string& flag, const std::string& prefix, const std::string& description,
+                            const char* type) {
+    command
+        .add_option_function<std::string>(
+            flag,
+            [&flags, flag, prefix](const std::string& value) {
+              check(flags.init_flag.empty(), "{}: {} says already how f starts, expected one of them", flag,
+                    flags.init_flag);
+              flags.init_flag = flag;
+              flags.settings["init"] = prefix + value;
+            },
+            description)
+        ->type_name(type)
+        ->group(kMaskGroup);
+  };
+  const std::string series =
+      fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
+  add_init("--kernel", "", series + "the kernel that M starts as (" + NodeKernel().to_string() + ")", "SPEC");
+  add_init("--modulation", "modulation:", series + "the same as --kernel modulation:f0,f1,...", "NUMBERS");
+  add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...", "NUMBERS");
+  add_init("--f", "", series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",
+           "NUMBERS");
+
+  std::vector<std::string_view> seen;
+  const auto is_new = [&](std::string_view name) {
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) return false;
+    seen.push_back(name);
+    return true;
+  };
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (!info.by_name) continue;
+    for (const MaskSetting& setting : info.settings) {
+      if (is_said_elsewhere(setting.name) || !is_new(setting.name)) continue;
+      const std::string name(setting.name);
+      const std::string flags_of = setting.name == "num_walks" ? "--walks,--num-walks" : flag_of(setting.name);
+      const std::string description =
+          fmt::format("{}: {}", fmt::join(masks_with(setting.name, settings_of), ", "), setting.description);
+      CLI::Option* option = command
+                                .add_option_function<std::string>(
+                                    flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
+                                    description)
+                                ->group(kMaskGroup);
+      if (!setting.fallback.empty()) option->default_str(std::string(setting.fallback));
+    }
+    for (const MaskParameter& parameter : info.parameters) {
+      if (!fits_a_flag(parameter) || !is_new(parameter.name)) continue;
+      const std::string name(parameter.name);
+      command
+          .add_option_function<std::string>(
+              flag_of(parameter.name),
+              [&flags, name](const std::string& value) { flags.parameters[name] = value; },
+              fmt::format("{}: {}, at the start {}", info.name, parameter.shape, parameter.start))
+          ->type_name("NUMBERS")
+          ->group(kMaskGroup);
+    }
+  }
+  const auto add = [&](const char* flag, auto& value, const char* description) {
+    return command.add_option(flag, value, description)->group(kMaskGroup);
+  };
+  add("--parameters", flags.in_parameters,
+      "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
+      ->type_name("FILE");
+  add("--out-parameters", flags.out_parameters, "Write the parameters, for mask.load_state_dict in Python")
+      ->type_name("FILE");
+  add("--global-tokens", flags.global_tokens, "The first rows of q, k, v see and are seen by all")
+      ->capture_default_str();
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,165 @@
+#include "options/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "options/choices.h"
+#include "topomask/graph_io.h"
+
+namespace topomask::cli {
+namespace {
+
+
+template <class Number>
+std::vector<Number> parse_list(std::string_view list, const std::string& flag, const char* kind) {
+  std::vector<Number> numbers;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view item = list.substr(begin, end - begin);
+    Number number{};
+    const auto [stop, status] = std::from_chars(item.data(), item.data() + item.size(), number);
+    check(status == std::errc() && stop == item.data() + item.size(), "{}: '{}' in '{}' is not a {}", flag,
+          item, list, kind);
+    numbers.push_back(number);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+constexpr const char* kGraphGroup = "Graph";
+constexpr const char* kWalkGroup = "Walks";
+
+}  // namespace
+
+void RunOptions::apply() const {
+  if (threads) set_num_threads(*threads);
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--seed", options.seed, "Everything random follows from this number")
+      ->capture_default_str();
+  add_output_options(command, options);
+  command.get_option("--threads")
+      ->description("Threads to use (default: all cores); results do not depend on it");
+}
+
+void add_output_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
+  command.add_flag("--json", options.json, "Print one JSON object instead of a table");
+  command.add_flag("--quiet", options.quiet,
+                   "Print nothing but errors and warnings (and JSON, if asked for)");
+}
+
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda or cuda:N; walks do not depend on it")
+      ->type_name("NAME")
+      ->capture_default_str();
+}
+
+Graph GraphOptions::load_raw() const {
+  LoadedGraph loaded = load_graph(spec, loading);
+  for (const std::string& warning : loaded.warnings) fmt::print(stderr, "topomask: warning: {}\n", warning);
+  if (!out_ids.empty()) write_node_ids(loaded.graph.num_nodes(), loaded.names, out_ids);
+  return std::move(loaded.graph);
+}
+
+Graph GraphOptions::load() const {
+  return normalise(load_raw(), normalisation);
+}
+
+void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
+  options.spec = default_spec;
+  std::vector<std::string> forms;
+  for (const GraphForm& form : graph_forms()) forms.push_back(form.form);
+  CLI::Option* graph =
+      command
+          .add_option("--graph", options.spec,
+                      fmt::format("A file ({}, also .gz .xz) or {}", fmt::join(graph_file_extensions(), " "),
+                                  fmt::join(forms, ", ")))
+          ->type_name("SPEC")
+          ->group(kGraphGroup);
+  if (default_spec.empty()) {
+    graph->required();
+  } else {
+    graph->capture_default_str();
+  }
+  add_choice(command, kGraphGroup, "--normalise", options.normalisation, "W from the adjacency matrix");
+  add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
+  add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops, "Edges from a node to itself");
+  add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated, "Nodes without edges");
+  add_choice(command, kGraphGroup, "--components", options.loading.policy.components, "All components, or the largest alone (drop)");
+  add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction, "Directed or undirected edges");
+  command
+      .add_option(
+          "--max-file-size", options.loading.read.max_file_size,
+          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
+          "of a compressed file, or what the memory allows)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->group(kGraphGroup);
+  command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
+      ->type_name("FILE")
+      ->group(kGraphGroup);
+}
+
+void add_kernel_option(CLI::App& command, std::string& kernel) {
+  kernel = NodeKernel().to_string();
+  std::vector<std::string> forms;
+  for (const KernelForm& form : kernel_forms()) forms.push_back(form.form);
+  command.add_option("--kernel", kernel, fmt::format("{}", fmt::join(forms, ", ")))
+      ->type_name("SPEC")
+      ->capture_default_str();
+}
+
+void add_walk_options(CLI::App& command, WalkFlags& flags) {
+  command.add_option("--p-halt", flags.p_halt, "Probability to halt at every node")
+      ->capture_default_str()
+      ->group(kWalkGroup);
+  command
+      .add_option("--max-hops", flags.max_hops,
+                  fmt::format("Longest walk (default {}, or the length of the survival function)",
+                              WalkOptions().max_hops))
+      ->group(kWalkGroup);
+  command
+      .add_option("--length", flags.length,
+                  "Length of a walk: geometric, fixed (always --max-hops), or survival:S0,S1,... with "
+                  "Sk = Pr(length >= k)")
+      ->type_name("geometric|fixed|survival:S0,S1,...")
+      ->capture_default_str()
+      ->group(kWalkGroup);
+  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, "Next node: any neighbour, or by |weight|");
+  add_choice(command, kWalkGroup, "--coupling", flags.features.walks.coupling, "Variance reduction: antithetic termination, repelling steps");
+  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, "Walks of the keys: the queries' own, fresh ones, or none (one-hot keys)");
+  command
+      .add_flag_callback(
+          "--ad-hoc", [&flags] { flags.features.importance_weights = false; },
+          "No importance weights: every visit counts 1 (biased)")
+      ->group(kWalkGroup);
+}
+
+FeatureOptions WalkFlags::to_feature_options(std::int64_t num_walks, std::uint64_t seed) const {
+  FeatureOptions options = features;
+  WalkOptions& walks = options.walks;
+  walks.num_walks = num_walks;
+  walks.seed = seed;
+  walks.p_halt = p_halt;
+  if (max_hops) walks.max_hops = *max_hops;
+  constexpr std::string_view kSurvival = "survival:";
+  if (length.starts_with(kSurvival)) {
+    walks.length = LengthLaw::survival;
+    walks.survival = parse_numbers(length.substr(kSurvival.size()), "--length");
+    if (!max_hops) walks.max_hops = static_cast<int>(walks.survival.size()) - 1;
+  } else {
+    walks.length = parse_word<LengthLaw>("--length", length);
+    check(walks.length != LengthLaw::survival, "--length: expected survival:S0,S1,..., got '{}'", length);
+  }
+  check_walk_options(walks);
+  return options;
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,36 @@
+#include "options/setting_options.h"
+
+#include <cctype>
+
+namespace topomask::cli {
+
+void add_setting_options(CLI::App& command, const Settings& settings,
+                         const std::shared_ptr<SettingValues>& given, const std::set<std::string>& but) {
+  for (const Setting& setting : settings.all()) {
+    if (but.contains(setting.key)) continue;
+    const std::string key = setting.key;
+    std::string group = setting.section;
+    group[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(group[0])));
+    if (setting.type == Setting::Type::boolean) {
+      const bool on = setting.get() == "true";
+      command
+          .add_flag_callback(
+              "--" + key, [given, key] { given->emplace_back(key, "true"); }, setting.help)
+          ->group(on ? "" : group);  // only the one that changes something is listed
+      command
+          .add_flag_callback(
+              "--no-" + key, [given, key] { given->emplace_back(key, "false"); }, "Not: " + setting.help)
+          ->group(on ? group : "");
+      continue;
+    }
+    command
+        .add_option_function<std::string>(
+            "--" + key, [given, key](const std::string& text) { given->emplace_back(key, text); },
+            setting.help)
+        ->type_name(setting.type_name)
+        ->default_str(setting.get())
+        ->group(group);
+  }
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,17 @@
+// The settings of a run as options of the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "train/settings.h"
+
+namespace topomask::cli {
+
+// --key for each setting but some, collected rather than applied: a file has to come first.
+void add_setting_options(CLI::App& command, const Settings& settings,
+                         const std::shared_ptr<SettingValues>& given, const std::set<std::string>& but = {});
+
+}  // namespace topomask::cli

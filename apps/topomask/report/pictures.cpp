@@ -1,0 +1,177 @@
+#include "report/pictures.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "core/check.h"
+#include "draw/picture.h"
+#include "report/encoding.h"
+#include "topomask/runs.h"
+#include "topomask/safetensors.h"
+
+namespace topomask::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLikeliest = 3;
+
+struct RunFile {
+  std::string path;
+  SafetensorsFile content;
+
+  // `sizes` are those of the tensor, -1 where any will do; `dtype` is Undefined for any kind of number.
+  const at::Tensor& tensor(const std::string& name, const std::vector<std::int64_t>& sizes,
+                           at::ScalarType dtype = at::ScalarType::Undefined) const {
+    const auto found = content.tensors.find(name);
+    check(found != content.tensors.end(), "{}: has no tensor '{}'", path, name);
+    const at::Tensor& tensor = found->second;
+    const bool same = std::equal(sizes.begin(), sizes.end(), tensor.sizes().begin(), tensor.sizes().end(),
+                                 [](std::int64_t want, std::int64_t got) { return want < 0 || want == got; });
+    check(same, "{}: '{}' has shape [{}]; expected [{}]", path, name, fmt::join(tensor.sizes(), ", "),
+          fmt::join(sizes, ", "));
+    check(dtype == at::ScalarType::Undefined || tensor.scalar_type() == dtype, "{}: '{}' is {}; expected {}",
+          path, name, c10::toString(tensor.scalar_type()), c10::toString(dtype));
+    return tensor;
+  }
+};
+
+std::optional<RunFile> read_if_there(const std::string& folder, const char* name) {
+  const std::string path = (fs::path(folder) / name).string();
+  if (!fs::exists(path)) return std::nullopt;
+  return RunFile{path, read_safetensors(path)};
+}
+
+// Half of the bytes for the square roots: entries far from the diagonal are small and still tell something.
+Json encode_mask(const float* values, std::size_t count) {
+  const float largest = std::max(*std::max_element(values, values + count), 1e-30f);
+  std::string bytes(count, '\0');
+  for (std::size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<char>(std::lround(255 * std::sqrt(std::max(values[i], 0.0f) / largest)));
+  return {{"max", largest}, {"bytes", encode_base64(deflate_bytes(bytes))}};
+}
+
+// |used - exact|^2 / |exact|^2
+double squared_error(const float* used, const float* exact, std::size_t count) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    difference += std::pow(static_cast<double>(used[i]) - exact[i], 2);
+    norm += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  return difference / std::max(norm, 1e-300);
+}
+
+// `count` of `all`, the first and the last among them.
+std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& all, std::size_t count) {
+  if (count >= all.size()) return all;
+  if (count == 1) return {all.front()};
+  std::vector<std::int64_t> chosen;
+  for (std::size_t i = 0; i < count; ++i) chosen.push_back(all[i * (all.size() - 1) / (count - 1)]);
+  return chosen;
+}
+
+std::string layer_key(std::int64_t layer, const char* what) {
+  return fmt::format("layer.{}.{}", layer, what);
+}
+
+// [C, H, W] bytes to a data URI; of images that are neither grey nor RGB the first channel.
+std::string encode_image(const at::Tensor& image) {
+  const int channels = image.size(0) == 3 ? 3 : 1;
+  const at::Tensor pixels = image.slice(0, 0, channels).permute({1, 2, 0}).contiguous();
+  return "data:image/png;base64," +
+         encode_base64(encode_png(pixels.const_data_ptr<std::uint8_t>(), static_cast<int>(image.size(2)),
+                                  static_cast<int>(image.size(1)), channels));
+}
+
+}  // namespace
+
+Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
+  const std::optional<RunFile> file = read_if_there(run_folder, kMasksFile);
+  if (!file) return nullptr;
+  const VitSettings settings = VitSettings::from({}, (fs::path(run_folder) / kConfigFile).string());
+  // Walks estimate; the other masks are what they are.
+  const bool sampled = settings.model.attention != AttentionVariant::power_series;
+  std::vector<std::int64_t> layers;
+  std::size_t bytes = 0;
+  for (std::int64_t layer = 0; file->content.tensors.contains(layer_key(layer, "used")); ++layer) {
+    layers.push_back(layer);
+    for (const char* what : {"used", "exact"}) {
+      const auto found = file->content.tensors.find(layer_key(layer, what));
+      if (found != file->content.tensors.end()) bytes += static_cast<std::size_t>(found->second.numel());
+    }
+  }
+  if (layers.empty()) return nullptr;
+  const std::size_t fitting = max_bytes / std::max<std::size_t>(bytes / layers.size(), 1);
+  if (fitting == 0) return nullptr;
+
+  Json all = Json::array();
+  for (const std::int64_t layer : spread_evenly(layers, fitting)) {
+    const at::Tensor used =
+        file->tensor(layer_key(layer, "used"), {-1, -1, -1}).to(at::kFloat).contiguous();  // [H, N, N]
+    check(used.numel() > 0, "{}: '{}' is empty", file->path, layer_key(layer, "used"));
+    at::Tensor exact;
+    if (sampled && file->content.tensors.contains(layer_key(layer, "exact")))
+      exact = file->tensor(layer_key(layer, "exact"), used.sizes().vec()).to(at::kFloat).contiguous();
+    const auto count = static_cast<std::size_t>(used.size(1) * used.size(2));
+    Json heads = Json::array();
+    for (std::int64_t head = 0; head < used.size(0); ++head) {
+      const float* own = used.const_data_ptr<float>() + head * used.stride(0);
+      Json entry = {{"used", encode_mask(own, count)}};
+      if (exact.defined()) {
+        const float* target = exact.const_data_ptr<float>() + head * exact.stride(0);
+        entry["exact"] = encode_mask(target, count);
+        entry["error"] = squared_error(own, target, count);
+      }
+      heads.push_back(std::move(entry));
+    }
+    all.push_back({{"layer", layer}, {"heads", std::move(heads)}});
+  }
+  return {{"walks", settings.model.mask.num_walks}, {"layers", std::move(all)}};
+}
+
+Json collect_examples(const std::string& run_folder) {
+  Json examples = Json::array();
+  const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
+  if (!file) return examples;
+  const at::Tensor images = file->tensor("images", {-1, -1, -1, -1}, at::kByte);
+  check(images.numel() > 0 || images.size(0) == 0, "{}: 'images' are empty", file->path);
+  const at::Tensor labels = file->tensor("labels", {images.size(0)}, at::kLong),
+                   indices = file->tensor("indices", {images.size(0)}, at::kLong);
+  for (std::int64_t i = 0; i < images.size(0); ++i)
+    examples.push_back({{"index", indices[i].item<std::int64_t>()},
+                        {"label", labels[i].item<std::int64_t>()},
+                        {"image", encode_image(images[i])}});
+  return examples;
+}
+
+Json collect_predictions(const std::string& run_folder, const Json& examples) {
+  const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
+  if (!file || examples.empty()) return nullptr;
+  const at::Tensor indices = file->tensor("indices", {-1}, at::kLong);
+  const at::Tensor probabilities =
+      file->tensor("probabilities", {indices.size(0), -1}).to(at::kFloat).contiguous();
+  if (static_cast<std::size_t>(indices.size(0)) != examples.size()) return nullptr;
+  Json predictions = Json::array();
+  for (std::int64_t i = 0; i < indices.size(0); ++i) {
+    if (examples[static_cast<std::size_t>(i)]["index"] != indices[i].item<std::int64_t>()) return nullptr;
+    const float* row = probabilities.const_data_ptr<float>() + i * probabilities.size(1);
+    std::vector<std::size_t> order(static_cast<std::size_t>(probabilities.size(1)));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const std::size_t kept = std::min(kLikeliest, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                      [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
+    Json top = Json::array();
+    for (std::size_t k = 0; k < kept; ++k) top.push_back({order[k], row[order[k]]});
+    predictions.push_back({{"top", std::move(top)}});
+  }
+  return predictions;
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,34 @@
+// Rules by which options become numbers of a layer. The description of a model for other languages states the
+// results.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topomask/features.h"
+#include "topomask/model_options.h"
+
+namespace topomask {
+
+// The epsilon of linear attention with heads of so many channels. phi(x) = ReLU(x d^-1/4) + 1e-3; a common
+// factor of all features cancels in the normalised average, so epsilon takes it and q and k stay as they are.
+double feature_epsilon(std::int64_t channels);
+
+bool has_importance_weights(AttentionVariant variant);
+Ensembles mask_ensembles(AttentionVariant variant);
+// The one parameter of a variant's mask.
+struct MaskParameter {
+  std::string name;
+  std::vector<std::int64_t> sizes;  // [heads, ...]
+};
+std::optional<MaskParameter> mask_parameter(const VitOptions& options);
+// f of one head at the start: [max_hops + 1] float32, e^(-0.01 k), which hardly decays.
+at::Tensor initial_f(int max_hops);
+// Of the walks of a layer. With walks of their own, its heads derive theirs from it (GrfMask::per_head).
+std::uint64_t layer_walk_seed(const MaskOptions& options, std::int64_t layer);
+
+}  // namespace topomask

@@ -1,0 +1,145 @@
+#include "train/finished_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "core/check.h"
+#include "io/files.h"
+#include "topomask/image_table.h"
+#include "train/sample.h"
+
+namespace topomask {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> subfolders(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+constexpr std::pair<const char*, std::uint64_t DataFingerprint::*> kDataParts[] = {
+    {"train_images", &DataFingerprint::train_images},
+    {"train_labels", &DataFingerprint::train_labels},
+    {"validation_images", &DataFingerprint::validation_images},
+    {"validation_labels", &DataFingerprint::validation_labels}};
+
+}  // namespace
+
+Json to_json(const DataFingerprint& fingerprint) {
+  Json json = Json::object();
+  for (const auto& [name, part] : kDataParts) json[name] = fmt::format("{:016x}", fingerprint.*part);
+  return json;
+}
+
+std::string changed_data(const Json& saved, const DataFingerprint& now) {
+  const Json here = to_json(now);
+  std::string changed;
+  for (const auto& entry : kDataParts) {
+    const char* name = entry.first;
+    if (!saved.is_object() || saved.value(name, Json()) == here[name]) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    if (words.starts_with("train ")) words.replace(0, 5, "training");
+    changed += (changed.empty() ? "" : ", ") + words;
+  }
+  return changed;
+}
+
+Json parse_result(const std::string& text, const std::string& path) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object(), "{}: is not a JSON object; remove it to run again", path);
+  const auto require = [&](const char* key, bool (Json::*is)() const, const char* what) {
+    check(json.contains(key) && (json[key].*is)(), "{}: expected {} '{}'; remove it to run again", path, what,
+          key);
+  };
+  for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "steps",
+                          "parameters", "seconds", "epoch_seconds", "images_per_second", "validation_images",
+                          "training_images", "patch", "layers", "heads"})
+    require(key, &Json::is_number, "a number");
+  for (const char* key : {"attention", "data", "device"}) require(key, &Json::is_string, "a string");
+  for (const char* key : {"grid", "classes"}) require(key, &Json::is_array, "a list");
+  if (json.contains("modulation") && !json.contains("f")) {  // its name before version 0.1
+    json["f"] = std::move(json["modulation"]);
+    json.erase("modulation");
+  }
+  return json;
+}
+
+std::optional<Json> read_result(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kResultFile).string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return std::nullopt;
+  return parse_result(read_file(path), path);
+}
+
+std::vector<FinishedRun> find_finished_runs(const std::string& folder) {
+  const std::vector<std::string>& known = image_table_variants();
+  std::vector<std::string> variants = known;
+  for (const std::string& name : subfolders(folder)) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) variants.push_back(name);
+  }
+  std::vector<FinishedRun> runs;
+  for (const std::string& variant : variants) {
+    std::vector<FinishedRun> own;
+    for (const std::string& seed : subfolders(fs::path(folder) / variant)) {
+      const std::string below = variant + "/" + seed;
+      if (const auto result = read_result((fs::path(folder) / below).string()))
+        own.push_back({variant, *result, below});
+    }
+    std::sort(own.begin(), own.end(), [](const FinishedRun& a, const FinishedRun& b) {
+      return a.result["seed"].get<std::uint64_t>() < b.result["seed"].get<std::uint64_t>();
+    });
+    runs.insert(runs.end(), own.begin(), own.end());
+  }
+  return runs;
+}
+
+Json summarise_runs(const std::vector<FinishedRun>& runs) {
+  Json all = Json::array(), variants = Json::array();
+  for (std::size_t first = 0; first < runs.size();) {
+    std::size_t end = first;
+    Sample accuracy, best, loss, epoch_seconds, rate, data_share;
+    Json seeds = Json::array();
+    for (; end < runs.size() && runs[end].variant == runs[first].variant; ++end) {
+      const Json& result = runs[end].result;
+      accuracy.values.push_back(result["accuracy"]);
+      best.values.push_back(result["best_accuracy"]);
+      loss.values.push_back(result["loss"]);
+      epoch_seconds.values.push_back(result["epoch_seconds"]);
+      rate.values.push_back(result["images_per_second"]);
+      if (result.contains("data_share")) data_share.values.push_back(result["data_share"]);
+      seeds.push_back(result["seed"]);
+      Json run = {{"variant", runs[end].variant}, {"folder", runs[end].folder}};
+      for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "seconds",
+                              "epoch_seconds", "images_per_second", "data_share"})
+        run[key] = result.value(key, Json());
+      all.push_back(std::move(run));
+    }
+    variants.push_back({{"variant", runs[first].variant},
+                        {"attention", runs[first].result["attention"]},
+                        {"seeds", std::move(seeds)},
+                        {"accuracy_mean", accuracy.mean()},
+                        {"accuracy_se", accuracy.standard_error()},
+                        {"best_accuracy_mean", best.mean()},
+                        {"loss_mean", loss.mean()},
+                        {"loss_se", loss.standard_error()},
+                        {"epoch_seconds", epoch_seconds.mean()},
+                        {"images_per_second", rate.mean()},
+                        {"data_share", data_share.values.empty() ? Json() : Json(data_share.mean())},
+                        {"parameters", runs[first].result["parameters"]}});
+    first = end;
+  }
+  return {{"variants", std::move(variants)}, {"runs", std::move(all)}};
+}
+
+}  // namespace topomask

@@ -1,0 +1,160 @@
+#include "topomask/image_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <set>
+
+#include "core/check.h"
+#include "core/suggest.h"
+#include "io/files.h"
+#include "train/finished_runs.h"
+#include "train/folder_lock.h"
+
+namespace topomask {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSummaryFile = "results.json";
+constexpr std::string_view kWalksPrefix = "grf-walks-";
+constexpr double kAblationHalt = 0.5;
+
+std::string inside(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).string();
+}
+
+// N of grf-walks-N.
+std::int64_t number_of_walks(const std::string& variant) {
+  std::int64_t walks = 0;
+  const char *begin = variant.data() + kWalksPrefix.size(), *end = variant.data() + variant.size();
+  const auto [rest, error] = std::from_chars(begin, end, walks);
+  check(error == std::errc() && rest == end && walks >= 1, "variants: expected {}N with N walks, got '{}'",
+        kWalksPrefix, variant);
+  return walks;
+}
+
+// All slices of an experiment share their settings.
+void check_settings(const ImageTable& table) {
+  const std::string path = inside(table.folder, kConfigFile);
+  if (!fs::exists(path)) return;
+  const std::string differs = difference(VitSettings::from({}, path), table.settings);
+  check(differs.empty(), "{}: {}; choose another folder for another experiment", path, differs);
+}
+
+void agree_on_settings(const ImageTable& table) {
+  const FolderLock lock(table.folder, FolderLock::Wait::yes);
+  remove_leftovers(table.folder, {kConfigFile, kSummaryFile});
+  check_settings(table);
+  const std::string path = inside(table.folder, kConfigFile);
+  if (!fs::exists(path)) write_file(path, table.settings.to_toml());
+}
+
+// And their data: one table must not mix results on different images.
+void check_finished_runs(const ImageTable& table, const DataFingerprint& fingerprint) {
+  for (const FinishedRun& run : find_finished_runs(table.folder)) {
+    const std::string changed = changed_data(run.result.value("data_fingerprint", Json()), fingerprint);
+    check(changed.empty(),
+          "{}: was trained on other data ({} differ); choose another folder for another experiment",
+          inside(table.folder, run.folder), changed);
+  }
+}
+
+// One process at a time, or one that looked earlier could replace the results of one that looked later.
+std::string merge_results(const ImageTable& table) {
+  const FolderLock lock(table.folder, FolderLock::Wait::yes);
+  Json summary = {{"experiment", "image-table"}, {"data", table.settings.data}};
+  summary.update(summarise_runs(find_finished_runs(table.folder)));
+  write_file(inside(table.folder, kSummaryFile), summary.dump(1) + "\n");
+  return summary.dump();
+}
+
+}  // namespace
+
+const std::vector<std::string>& image_table_variants() {
+  static const std::vector<std::string> names = {
+      "softmax", "softmax+grf",      "linear",      "toeplitz",     "power-series",  "grf",
+      "ad-hoc",  "learned-features", "grf-walks-1", "grf-walks-10", "grf-walks-100", "grf-walks-1000"};
+  return names;
+}
+
+void check_image_table_variant(const std::string& variant) {
+  if (variant.starts_with(kWalksPrefix)) {
+    number_of_walks(variant);
+    return;
+  }
+  const std::vector<std::string>& known = attention_variant_names();
+  const bool found = std::find(known.begin(), known.end(), variant) != known.end();
+  check(found, "variants: unknown value '{}'{}", variant, did_you_mean(variant, known));
+}
+
+VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed) {
+  check_image_table_variant(variant);
+  settings.seed = seed;
+  if (!variant.starts_with(kWalksPrefix)) {
+    settings.model.attention = parse_attention_variant(variant);
+    return settings;
+  }
+  settings.model.attention = AttentionVariant::grf;
+  settings.model.mask.num_walks = number_of_walks(variant);
+  settings.model.mask.p_halt = kAblationHalt;
+  return settings;
+}
+
+ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallbacks& callbacks) {
+  const std::vector<std::string>& variants = table.variants.empty() ? image_table_variants() : table.variants;
+  for (const std::string& variant : variants) check_image_table_variant(variant);
+  check(!table.seeds.empty(), "image table: expected at least one seed");
+  table.settings.train_options();
+  check_settings(table);  // before the data are read, which may take long
+  const ImageData data = table.settings.open_data();
+  const DataFingerprint hashes = fingerprint(data);
+  agree_on_settings(table);
+  check_finished_runs(table, hashes);
+  if (callbacks.started) callbacks.started();
+
+  const auto asked_to_stop = [&] { return callbacks.should_stop && callbacks.should_stop(); };
+  ImageTableResult result;
+  result.total = static_cast<std::int64_t>(variants.size() * table.seeds.size());
+  ImageTableRun run;
+  run.total = result.total;
+  bool stopped = false;
+  // All variants of one seed before the next seed: a part of the work is a whole table already.
+  for (const std::uint64_t seed : table.seeds) {
+    for (const std::string& variant : variants) {
+      run = {variant, seed, run.number + 1, run.total};
+      const std::string path = inside(table.folder, fmt::format("{}/seed-{}", variant, seed));
+      if (read_result(path)) {
+        ++result.finished;
+        continue;
+      }
+      stopped = stopped || asked_to_stop();
+      if (stopped) continue;
+      try {
+        RunFolder folder(path, RunStart::either);
+        TrainCallbacks training;
+        if (callbacks.training) training = callbacks.training(run);
+        training.should_stop = asked_to_stop;
+        const TrainResult trained =
+            train_vit(folder, image_table_settings(table.settings, variant, seed), data, hashes, training)
+                .training;
+        stopped = trained.outcome == TrainOutcome::stopped;
+        if (stopped) continue;
+        if (callbacks.finished) callbacks.finished(run, trained);
+      } catch (const FolderInUse&) {
+        ++result.in_use;
+        if (callbacks.in_use) callbacks.in_use(run);
+        continue;
+      }
+      ++result.finished;
+      merge_results(table);
+    }
+  }
+  result.json = merge_results(table);
+  return result;
+}
+
+}  // namespace topomask

@@ -1,0 +1,71 @@
+// Settings with a name, a section and a meaning, bound to the fields of a struct: from words, from a TOML
+// file, and back into one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/names.h"
+#include "topomask/runs.h"
+
+namespace topomask {
+
+struct Setting {
+  enum class Type { text, integer, real, boolean };
+  std::string section, key, help;
+  Type type = Type::text;
+  std::string type_name;                        // for a help text
+  std::function<void(const std::string&)> set;  // throws std::invalid_argument with what was expected
+  std::function<std::string()> get;
+};
+
+class Settings {
+ public:
+  void section(std::string name) { section_ = std::move(name); }
+  void add(const std::string& key, std::string& target, const std::string& help);
+  void add(const std::string& key, std::int64_t& target, const std::string& help);
+  void add(const std::string& key, std::uint64_t& target, const std::string& help);
+  void add(const std::string& key, int& target, const std::string& help);
+  void add(const std::string& key, double& target, const std::string& help);
+  void add(const std::string& key, bool& target, const std::string& help);
+  // One of a few names.
+  template <class Value>
+  void add_choice(const std::string& key, Value& target, const NameTable<Value>& table,
+                  const std::string& help) {
+    std::string type_name;
+    for (const std::string& word : table.names()) type_name += (type_name.empty() ? "" : "|") + word;
+    push(
+        key, help, Setting::Type::text, type_name,
+        [&target, &table](const std::string& t) { target = table.parse(t); },
+        [&target, &table] { return table.name(target); });
+  }
+
+  void apply(const SettingValues& given) const;
+  // Keys stand in their section or before all sections. Unknown ones are errors that suggest the nearest.
+  void read_toml(const std::string& path) const;
+  void read_toml_text(const std::string& text, const std::string& name) const;
+  std::string to_toml() const;
+  // The value that words or a file give to a key, without applying anything; "" where they give none.
+  static std::string peek(const SettingValues& given, const std::string& key);
+  static std::string peek_toml(const std::string& path, const std::string& key);
+
+  const std::vector<Setting>& all() const { return settings_; }
+
+ private:
+  void push(const std::string& key, const std::string& help, Setting::Type type, std::string type_name,
+            std::function<void(const std::string&)> set, std::function<std::string()> get);
+  const Setting* find(const std::string& key) const;
+  const Setting& expect(const std::string& key, const std::string& where) const;
+  void set(const Setting& setting, const std::string& value, const std::string& where) const;
+
+  std::string section_;
+  std::vector<Setting> settings_;
+};
+
+// The settings of a run as a list; it refers to `settings` and must not outlive it.
+Settings list_settings(VitSettings& settings);
+
+}  // namespace topomask

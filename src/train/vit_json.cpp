@@ -1,0 +1,196 @@
+// Models as JSON, for languages that build them anew.
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "core/check.h"
+#include "core/suggest.h"
+#include "models/names.h"
+#include "nn/rules.h"
+#include "topomask/runs.h"
+
+namespace topomask {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string ensembles_name(Ensembles ensembles) {
+  return ensembles == Ensembles::asymmetric ? "asymmetric" : "shared";
+}
+
+// The variant's mask, or null.
+Json mask_json(const VitOptions& o) {
+  const auto floats = [](const at::Tensor& values) {
+    return std::vector<double>(values.const_data_ptr<float>(),
+                               values.const_data_ptr<float>() + values.numel());
+  };
+  Json mask = {{"name", nullptr}, {"absolute", true}, {"squared", false}};
+  switch (o.attention) {
+    case AttentionVariant::softmax:
+    case AttentionVariant::linear:
+      return nullptr;
+    case AttentionVariant::toeplitz:
+      mask["name"] = "toeplitz";
+      break;
+    case AttentionVariant::power_series:
+      mask["name"] = "power-series";
+      mask["squared"] = true;
+      break;
+    case AttentionVariant::learned_features:
+      mask["name"] = "learned-features";
+      break;
+    case AttentionVariant::neighbours:
+      mask["name"] = "neighbours";
+      mask["absolute"] = false;
+      break;
+    case AttentionVariant::softmax_grf:
+    case AttentionVariant::grf:
+    case AttentionVariant::grf_asymmetric:
+    case AttentionVariant::ad_hoc:
+      mask["name"] = "grf";
+      mask["ensembles"] = ensembles_name(mask_ensembles(o.attention));
+      mask["importance_weights"] = has_importance_weights(o.attention);
+      break;
+  }
+  const std::optional<MaskParameter> parameter = mask_parameter(o);
+  mask["parameter"] = nullptr;
+  mask["init"] = nullptr;
+  if (parameter) {
+    mask["parameter"] = parameter->name;
+    if (parameter->name == "f") mask["init"] = floats(initial_f(o.mask.max_hops));
+    if (parameter->name == "offsets")
+      mask["init"] = std::vector<double>(static_cast<std::size_t>(parameter->sizes[1]), 1.0);
+  }
+  Json seeds = Json::array();
+  for (std::int64_t layer = 0; layer < o.layers; ++layer) seeds.push_back(layer_walk_seed(o.mask, layer));
+  mask["seeds"] = std::move(seeds);
+  return mask;
+}
+
+// What vit_options_from_json reads: a key, how it is written, how it is read.
+struct Field {
+  std::string key;
+  std::function<Json(const VitOptions&)> get;
+  std::function<void(VitOptions&, const Json&)> set;
+};
+
+template <class Value, class Member>
+Field field(const char* key, Member member) {
+  return {key, [member](const VitOptions& o) { return Json(member(const_cast<VitOptions&>(o))); },
+          [member](VitOptions& o, const Json& value) {
+            if (std::is_integral_v<Value> && !std::is_same_v<Value, bool> && !value.is_number_integer())
+              throw std::invalid_argument("a whole number");
+            member(o) = value.get<Value>();
+          }};
+}
+
+template <class Value, class Member>
+Field named_field(const char* key, const NameTable<Value>& table, Member member) {
+  return {
+      key,
+      [&table, member](const VitOptions& o) { return Json(table.name(member(const_cast<VitOptions&>(o)))); },
+      [&table, member](VitOptions& o, const Json& value) {
+        member(o) = table.parse(value.get<std::string>());
+      }};
+}
+
+const std::vector<Field>& fields() {
+  using I = std::int64_t;
+  static const std::vector<Field> all = {
+      {"image_size",
+       [](const VitOptions& o) {
+         return Json{o.height, o.width};
+       },
+       [](VitOptions& o, const Json& value) {
+         o.height = value.at(0).get<I>();
+         o.width = value.at(1).get<I>();
+       }},
+      field<I>(
+          "channels", [](VitOptions & o) -> auto& { return o.channels; }),
+      field<I>(
+          "classes", [](VitOptions & o) -> auto& { return o.num_classes; }),
+      field<I>(
+          "patch", [](VitOptions & o) -> auto& { return o.patch; }),
+      field<I>(
+          "dim", [](VitOptions & o) -> auto& { return o.embedding; }),
+      field<I>(
+          "depth", [](VitOptions & o) -> auto& { return o.layers; }),
+      field<I>(
+          "heads", [](VitOptions & o) -> auto& { return o.heads; }),
+      field<I>(
+          "mlp", [](VitOptions & o) -> auto& { return o.mlp; }),
+      named_field(
+          "attention", attention_variants(), [](VitOptions & o) -> auto& { return o.attention; }),
+      named_field(
+          "pooling", poolings(), [](VitOptions & o) -> auto& { return o.pooling; }),
+      field<double>(
+          "dropout", [](VitOptions & o) -> auto& { return o.dropout; }),
+      field<I>(
+          "num_walks", [](VitOptions & o) -> auto& { return o.mask.num_walks; }),
+      field<double>(
+          "p_halt", [](VitOptions & o) -> auto& { return o.mask.p_halt; }),
+      field<int>(
+          "max_hops", [](VitOptions & o) -> auto& { return o.mask.max_hops; }),
+      named_field(
+          "coupling", couplings(), [](VitOptions & o) -> auto& { return o.mask.coupling; }),
+      field<bool>(
+          "share_walks", [](VitOptions & o) -> auto& { return o.mask.share_walks; }),
+      field<int>(
+          "neighbour_hops", [](VitOptions & o) -> auto& { return o.mask.neighbour_hops; }),
+      field<std::uint64_t>(
+          "mask_seed", [](VitOptions & o) -> auto& { return o.mask.seed; }),
+  };
+  return all;
+}
+
+constexpr const char* kDerived[] = {"mean",          "stddev", "class_names", "grid",
+                                    "global_tokens", "kind",   "epsilon",     "mask"};
+
+}  // namespace
+
+std::string vit_settings_json(const VitOptions& options, const ImageFormat& images) {
+  check_vit_options(options);
+  Json json = Json::object();
+  for (const Field& field : fields()) json[field.key] = field.get(options);
+  const auto channels = static_cast<std::size_t>(options.channels);
+  json["mean"] = images.mean.empty() ? std::vector<double>(channels, 0) : images.mean;
+  json["stddev"] = images.stddev.empty() ? std::vector<double>(channels, 1) : images.stddev;
+  json["class_names"] = images.class_names;
+  json["grid"] = {options.grid_height(), options.grid_width()};
+  json["global_tokens"] = options.pooling == Pooling::cls ? 1 : 0;
+  const bool softmax =
+      options.attention == AttentionVariant::softmax || options.attention == AttentionVariant::softmax_grf;
+  json["kind"] = softmax ? "softmax" : "linear";
+  json["epsilon"] = feature_epsilon(options.embedding / options.heads);
+  json["mask"] = mask_json(options);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+VitOptions vit_options_from_json(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object(), "vit: expected a JSON object of options, got '{}'", text);
+  VitOptions options;
+  for (const auto& [key, value] : json.items()) {
+    const std::string& name = key;
+    const auto known =
+        std::find_if(fields().begin(), fields().end(), [&](const Field& field) { return field.key == name; });
+    if (known == fields().end()) {
+      if (std::find(std::begin(kDerived), std::end(kDerived), name) != std::end(kDerived)) continue;
+      std::vector<std::string> names;
+      for (const Field& field : fields()) names.push_back(field.key);
+      fail("vit: unknown option '{}'{}", name, did_you_mean(name, names));
+    }
+    try {
+      known->set(options, value);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception&) {  // of the wrong type
+      fail("vit: {} cannot be {}", name, value.dump());
+    }
+  }
+  check_vit_options(options);
+  return options;
+}
+
+}  // namespace topomask

@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/check.h"
+#include "io/files.h"
+#include "topomask/runs.h"
+#include "topomask/safetensors.h"
+#include "train/checkpoint_file.h"
+#include "train/finished_runs.h"
+
+namespace topomask {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kExamples = 24;
+constexpr std::int64_t kLargestMasks = std::int64_t{1} << 26;  // entries of all layers and heads in a file
+
+// Names of classes need not be UTF-8.
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json to_rows(const at::Tensor& matrix) {
+  const at::Tensor values = matrix.to(at::kDouble).contiguous();
+  Json rows = Json::array();
+  for (std::int64_t row = 0; row < values.size(0); ++row) {
+    const double* first = values.const_data_ptr<double>() + row * values.size(1);
+    rows.push_back(std::vector<double>(first, first + values.size(1)));
+  }
+  return rows;
+}
+
+// Median over the epochs of a run: the first has warm-up in it, and a machine may be disturbed.
+template <class Value>
+double median_of_epochs(const RunFolder& folder, const Value& value) {
+  std::ifstream file(folder.file(kMetricsFile));
+  std::vector<double> values;
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("kind", "") == "epoch") values.push_back(value(json));
+  }
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+void write_masks(const RunFolder& folder, const std::vector<MaskSnapshot>& masks) {
+  SafetensorsFile file;
+  std::int64_t entries = 0;
+  for (const MaskSnapshot& mask : masks) {
+    const std::string layer = fmt::format("layer.{}.", mask.layer);
+    // Half precision is more than a picture shows.
+    file.tensors[layer + "used"] = mask.used.to(at::kHalf);
+    if (mask.exact.defined()) file.tensors[layer + "exact"] = mask.exact.to(at::kHalf);
+    entries += mask.used.numel();
+  }
+  if (masks.empty() || entries > kLargestMasks) return;
+  write_safetensors(folder.file(kMasksFile), file);
+}
+
+void write_examples(const RunFolder& folder, ImageClassification& task) {
+  const Predictions examples = task.predict_examples(kExamples);
+  SafetensorsFile file;
+  file.tensors = {{"indices", examples.indices},
+                  {"images", examples.images},
+                  {"labels", examples.labels},
+                  {"probabilities", examples.probabilities}};
+  write_safetensors(folder.file(kExamplesFile), file);
+}
+
+Json result_json(const RunFolder& folder, const VitSettings& settings, const ImageData& data,
+                 const DataFingerprint& fingerprint, const ImageTaskOptions& options,
+                 const ImageClassification& task, const TrainResult& result,
+                 const std::vector<MaskSnapshot>& masks) {
+  const auto number = [](const char* key) {
+    return [key](const Json& epoch) { return epoch.value(key, 0.0); };
+  };
+  const auto data_share = [](const Json& epoch) {
+    return epoch.value("data_seconds", 0.0) / std::max(epoch.value("train_seconds", 0.0), 1e-9);
+  };
+  Json f = Json::array();
+  for (const MaskSnapshot& mask : masks) {
+    if (mask.f.defined()) f.push_back(to_rows(mask.f));
+  }
+  Json json = {{"attention", attention_variant_name(options.model.attention)},
+               {"seed", settings.seed},
+               {"data", settings.data},
+               {"data_fingerprint", to_json(fingerprint)},
+               {"accuracy", result.last.accuracy},
+               {"loss", result.last.loss},
+               {"best_accuracy", result.best.accuracy},
+               {"best_epoch", result.best_epoch},
+               {"validation_images", result.last.count},
+               {"training_images", data.train.size()},
+               {"skipped_images", task.skipped_images() + data.train.skipped + data.validation.skipped},
+               {"epochs", result.epoch},
+               {"steps", result.step},
+               {"parameters", task.num_parameters()},
+               {"seconds", result.seconds},
+               {"epoch_seconds", median_of_epochs(folder, number("train_seconds"))},
+               {"images_per_second", median_of_epochs(folder, number("samples_per_second"))},
+               {"data_share", median_of_epochs(folder, data_share)},
+               {"device", settings.device},
+               {"grid", {options.model.grid_height(), options.model.grid_width()}},
+               {"patch", options.model.patch},
+               {"layers", options.model.layers},
+               {"heads", options.model.heads},
+               {"classes", data.class_names}};
+  if (!f.empty()) json["f"] = f;  // [layers][heads][k]
+  return json;
+}
+
+TrainResult training_of(const Json& result) {
+  TrainResult training;
+  training.step = training.steps = result["steps"];
+  training.epoch = result["epochs"];
+  training.last = {result["loss"], result["accuracy"], result["validation_images"]};
+  training.best.accuracy = result["best_accuracy"];
+  training.best_epoch = result["best_epoch"];
+  training.seconds = result["seconds"];
+  return training;
+}
+
+using Metadata = std::map<std::string, std::string>;
+
+// What a checkpoint says about its run.
+Metadata describe_run(const VitSettings& settings, const ImageData& data, const DataFingerprint& fingerprint,
+                      const VitOptions& model) {
+  const Json normalisation = {{"mean", data.mean}, {"stddev", data.stddev}};
+  const Json images = {
+      {"channels", data.channels}, {"height", data.height}, {"width", data.width}, {"patch", model.patch}};
+  return {{kModelKey, "vit"},
+          {kSettingsKey, settings.to_toml()},
+          {kNormalisationKey, normalisation.dump()},
+          {kImagesKey, images.dump()},
+          {kClassesKey, dump(Json(data.class_names))},
+          {kDataKey, to_json(fingerprint).dump()}};
+}
+
+void check_same_data(const Metadata& saved, const std::string& path, const Metadata& now,
+                     const DataFingerprint& fingerprint) {
+  // Checkpoints of earlier versions have no fingerprint.
+  if (const auto data = saved.find(kDataKey); data != saved.end()) {
+    const std::string changed = changed_data(Json::parse(data->second, nullptr, false), fingerprint);
+    check(
+        changed.empty(),
+        "{}: the run was trained on other data ({} differ); resume it with its own, or choose another folder "
+        "for a new run",
+        path, changed);
+  }
+  for (const char* key : {kModelKey, kImagesKey, kNormalisationKey}) {
+    const auto before = saved.find(key);
+    check(before == saved.end() || before->second == now.at(key),
+          "{}: the run was trained on other data, its {} is {} there and {} here; resume it with its own, or "
+          "choose another folder for a new run",
+          path, key, before == saved.end() ? "" : before->second, now.at(key));
+  }
+}
+
+// Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
+std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings& settings) {
+  settings.train_options();
+  if (const std::optional<VitSettings> saved = folder.settings()) {
+    const std::string differs = difference(*saved, settings);
+    check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
+  }
+  const std::optional<std::string> text = folder.result();
+  if (!text) return std::nullopt;
+  const Json result = parse_result(*text, folder.file(kResultFile));
+  return VitRunResult{training_of(result), dump(result)};
+}
+
+VitRunResult train(RunFolder& folder, const VitSettings& settings, const ImageData& data,
+                   const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
+  const ImageTaskOptions options = settings.task_options(data);
+  ImageClassification task(data, options);
+  const Metadata description = describe_run(settings, data, fingerprint, options.model);
+  Trainer trainer(task, settings.train_options(), folder.path(), description);
+  trainer.resume([&](const Metadata& saved, const std::string& path) {
+    check_same_data(saved, path, description, fingerprint);
+  });
+  write_file(folder.file(kConfigFile), settings.to_toml());
+  VitRunResult run;
+  run.training = trainer.run(callbacks);
+  if (run.training.outcome != TrainOutcome::finished) return run;
+  const std::vector<MaskSnapshot> masks = task.masks();
+  write_masks(folder, masks);
+  write_examples(folder, task);
+  const Json json = result_json(folder, settings, data, fingerprint, options, task, run.training, masks);
+  write_file(folder.file(kResultFile), dump(json, 1) + "\n");  // last: it says that all is there
+  run.json = dump(json);
+  return run;
+}
+
+}  // namespace
+
+VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks) {
+  if (auto finished = check_run(folder, settings)) return *finished;
+  const ImageData data = settings.open_data();
+  return train(folder, settings, data, fingerprint(data), callbacks);
+}
+
+VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
+                       const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
+  if (auto finished = check_run(folder, settings)) return *finished;
+  return train(folder, settings, data, fingerprint, callbacks);
+}
+
+}  // namespace topomask

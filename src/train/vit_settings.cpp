@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "models/names.h"
+#include "topomask/device.h"
+#include "topomask/runs.h"
+#include "train/settings.h"
+#include "train/vit_settings.h"
+
+namespace topomask {
+namespace {
+
+// What each seed is for: independent streams from one number.
+enum class Stream : std::uint64_t { weights, walks, order, training };
+
+std::uint64_t stream_seed(std::uint64_t seed, Stream stream) {
+  return derive_seed(seed, static_cast<std::uint64_t>(stream));
+}
+
+const NameTable<OptimizerKind>& optimizers() {
+  static const NameTable<OptimizerKind> table(
+      "optimizer", {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::adam, "adam"}});
+  return table;
+}
+
+// A description of images without the folder that they lie in: files may move, and machines keep them in
+// different places. A number in its place is the size of generated images.
+std::string without_folder(const std::string& data) {
+  const std::size_t begin = std::min(data.find(':'), data.size() - 1) + 1;
+  const std::size_t end = std::min(data.find(',', begin), data.size());
+  const std::string subject = data.substr(begin, end - begin);
+  const bool size = std::all_of(subject.begin(), subject.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return size ? data : data.substr(0, begin) + data.substr(end);
+}
+
+}  // namespace
+
+void VitSettings::apply_preset(const std::string& name) {
+  model = vit_preset(name, model);
+  preset = name;
+}
+
+Settings list_settings(VitSettings& s) {
+  Settings list;
+  list.section("data");
+  list.add("data", s.data, "Which images; 'topomask train vit --help' lists the forms");
+  list.add("batch", s.batch, "Images in a batch");
+  list.add("workers", s.workers, "Threads that decode images; 0: one a core");
+  list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
+
+  list.section("model");
+  list.add("preset", s.preset, "tiny, small or b16 (the paper's): layers, widths, heads, patches, pooling");
+  list.add_choice("attention", s.model.attention, attention_variants(), "Variant of attention");
+  list.add("patch", s.patch, "Side of a patch; 0: as suits the preset and the data");
+  list.add("layers", s.model.layers, "Transformer blocks");
+  list.add("embedding", s.model.embedding, "Width of a token");
+  list.add("heads", s.model.heads, "Heads of attention; they divide the embedding");
+  list.add("mlp", s.model.mlp, "Width inside the MLP");
+  list.add_choice("pooling", s.model.pooling, poolings(),
+                  "What the classifier sees: the mean of all tokens, or a token of its own");
+  list.add("dropout", s.model.dropout, "Part of the activations that is dropped");
+  list.add_choice("initial-weights", s.model.initial_weights, initial_weights(),
+                  "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
+  list.add("initial-positions", s.model.initial_positions,
+           "Standard deviation of position embeddings at the start");
+
+  list.section("mask");
+  list.add("walks", s.model.mask.num_walks, "Walks from every patch");
+  list.add("p-halt", s.model.mask.p_halt, "Probability of a walk to end at each step");
+  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has one number more");
+  list.add_choice("coupling", s.model.mask.coupling, couplings(), "How walks depend on each other");
+  list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
+  list.add("neighbour-hops", s.model.mask.neighbour_hops, "attention neighbours: how far they reach");
+
+  list.section("training");
+  list.add("seed", s.seed, "Everything random follows from this number");
+  list.add("epochs", s.train.epochs, "Passes over the training images");
+  list.add_choice("optimizer", s.train.optimizer, optimizers(), "Optimiser");
+  list.add("learning-rate", s.train.learning_rate, "Highest rate, after the warm-up");
+  list.add("final-learning-rate", s.train.final_learning_rate, "Rate at the end of the cosine");
+  list.add("mask-learning-rate", s.train.mask_learning_rate,
+           "Highest rate of a mask's parameters; 0: as the others");
+  list.add("warmup-epochs", s.train.warmup_epochs, "Epochs of linear warm-up");
+  list.add("weight-decay", s.train.weight_decay,
+           "Of matrices; masks, biases, norms and embeddings do not decay");
+  list.add("beta1", s.train.beta1, "Decay of the mean gradient");
+  list.add("beta2", s.train.beta2, "Decay of the mean squared gradient");
+  list.add("clip-norm", s.train.clip_norm, "Largest norm of the gradient; 0: any");
+  list.add("accumulate", s.train.accumulate, "Batches in a step of the optimiser");
+  list.add("ema", s.train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
+  list.add("bf16", s.train.bf16, "bfloat16 products on a GPU");
+  list.add("evaluate-every", s.train.evaluate_every, "Epochs between evaluations");
+  list.add("log-every", s.train.log_every, "Steps between lines of metrics");
+  list.add("checkpoint-seconds", s.train.checkpoint_seconds, "Seconds between checkpoints");
+  list.add("checkpoint-steps", s.train.checkpoint_steps, "A checkpoint every so many steps as well; 0: none");
+  list.add("device", s.device, "cpu, cuda or cuda:N");
+
+  list.section("augmentation");
+  list.add("min-crop-area", s.augment.min_crop_area,
+           "Random resized crops of at least this part of an image; 1: none");
+  list.add("pad", s.augment.pad, "Pad-crop: shift by up to so many pixels");
+  list.add("flip", s.augment.flip, "Flip half of the images");
+  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations an image");
+  list.add("rand-augment-magnitude", s.augment.rand_augment_magnitude, "RandAugment: strength, 0 to 30");
+  list.add("cutout", s.augment.cutout, "Side of a square that is blanked");
+  list.add("mixup", s.augment.mixup, "alpha of mixup; 0: none");
+  list.add("cutmix", s.augment.cutmix, "alpha of cutmix; 0: none");
+  list.add("mix-probability", s.augment.mix_probability, "Part of the batches that are mixed");
+  list.add("label-smoothing", s.augment.label_smoothing, "Part of a label that is spread over all classes");
+  return list;
+}
+
+VitSettings VitSettings::from(const SettingValues& given, const std::string& config_path) {
+  VitSettings settings;
+  std::string preset_name = Settings::peek(given, "preset");
+  if (preset_name.empty() && !config_path.empty()) preset_name = Settings::peek_toml(config_path, "preset");
+  if (!preset_name.empty()) settings.apply_preset(preset_name);
+  const Settings list = list_settings(settings);
+  if (!config_path.empty()) list.read_toml(config_path);
+  list.apply(given);
+  return settings;
+}
+
+VitSettings VitSettings::from_toml_text(const std::string& text, const std::string& name) {
+  VitSettings settings;
+  list_settings(settings).read_toml_text(text, name);
+  return settings;
+}
+
+std::string VitSettings::to_toml() const {
+  VitSettings copy = *this;
+  return list_settings(copy).to_toml();
+}
+
+ImageData VitSettings::open_data() const {
+  ImageDataOptions options;
+  options.skip_bad = skip_bad;
+  options.workers = workers;
+  return open_image_data(data, options);
+}
+
+VitOptions with_seeds(VitOptions model, std::uint64_t seed) {
+  model.seed = stream_seed(seed, Stream::weights);
+  model.mask.seed = stream_seed(seed, Stream::walks);
+  return model;
+}
+
+ImageTaskOptions VitSettings::task_options(const ImageData& images) const {
+  ImageTaskOptions options;
+  options.model = with_seeds(fit_to_data(model, images), seed);
+  if (patch > 0) {
+    options.model.patch = patch;
+  } else if (preset != "b16") {
+    options.model.patch = images.patch_size;
+  }
+  options.augment = augment;
+  options.batch_size = batch;
+  options.seed = stream_seed(seed, Stream::order);
+  options.device = parse_device(device);
+  options.workers = workers;
+  options.skip_bad = skip_bad;
+  return options;
+}
+
+TrainOptions VitSettings::train_options() const {
+  TrainOptions options = train;
+  options.seed = stream_seed(seed, Stream::training);
+  options.device = parse_device(device);
+  check_train_options(options);
+  return options;
+}
+
+std::string VitSettings::default_folder() const {
+  return fmt::format("runs/vit-{}-seed-{}", attention_variant_name(model.attention), seed);
+}
+
+std::string difference(const VitSettings& saved, const VitSettings& now) {
+  // Where and how often, not what.
+  static const std::set<std::string> kFree = {"device", "workers", "checkpoint-seconds", "checkpoint-steps"};
+  VitSettings before = saved, after = now;
+  const Settings a = list_settings(before), b = list_settings(after);
+  for (std::size_t i = 0; i < a.all().size(); ++i) {
+    const Setting &left = a.all()[i], &right = b.all()[i];
+    if (kFree.contains(left.key)) continue;
+    const bool same = left.key == "data" ? without_folder(left.get()) == without_folder(right.get())
+                                         : left.get() == right.get();
+    if (!same) return fmt::format("{} is {} there and {} here", left.key, left.get(), right.get());
+  }
+  return "";
+}
+
+}  // namespace topomask
