@@ -444,9 +444,8 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
   if (padded) {
     const bool unknown = may_enumerate && graph.out_degree < 0;
     check(!unknown || !captured,
-          "walks: whether the walks take every path depends on the degrees of the graph, and a CUDA graph "
-          "cannot wait "
-          "for them; build the graph with knn_graph, or set its out_degree");
+          "walks: the degrees of the graph decide whether its walks are enumerated, and a CUDA graph cannot "
+          "wait for them; expected a graph with a known out_degree, as knn_graph makes");
     return sample_padded(unknown ? common_degree(graph) : graph.out_degree);
   }
 

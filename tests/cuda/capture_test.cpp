@@ -126,9 +126,12 @@ std::vector<CaptureCase> cases() {
            at::kFloat, Engine::mask, 8}};
 }
 
+std::string name_of_case(const ::testing::TestParamInfo<CaptureCase>& info) {
+  return testing::case_name(info.param.name);
+}
+
 class CudaCapture : public testing::OnGpu<CaptureCase> {};
-INSTANTIATE_TEST_SUITE_P(Steps, CudaCapture, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return testing::case_name(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Steps, CudaCapture, ::testing::ValuesIn(cases()), name_of_case);
 
 TEST_P(CudaCapture, RunsAgainWithOtherInputs) {
   const CaptureCase& c = GetParam();
@@ -178,7 +181,7 @@ TEST(CudaCaptureErrors, SayWhatAGraphCannotHold) {
 }
 
 // What was derived from a pattern while a graph was captured is not there for others.
-TEST(CudaCapture2, LeavesPatternsToOthers) {
+TEST(CudaCaptureAndOthers, EachHaveTheirTransposes) {
   TOPOMASK_NEEDS_GPU();
   const Inputs x(at::kFloat, 4);
   const Graph graph =
