@@ -13,6 +13,7 @@ and saved with it. Loading such a checkpoint takes both steps again, and then th
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable
@@ -24,8 +25,8 @@ from torch import Tensor, nn
 
 from topomask._attention import Kind, attention
 from topomask.graph import Graph
-from topomask.masks import GlobalTokensMask, GRFMask
 from topomask.mask import Mask
+from topomask.masks import GlobalTokensMask, GRFMask
 
 __all__ = ["attach", "attention_forward", "load_masks", "register"]
 
@@ -40,7 +41,10 @@ def attention_forward(
     dropout: float = 0.0,
     **ignored: Any,
 ) -> tuple[Tensor, None]:
-    """What Transformers calls: query, key, value [B, H, N, d] -> ([B, N, H, d], None)."""
+    """What Transformers calls: query, key, value [B, H, N, d] -> ([B, N, H, d], None).
+
+    Attention weights are never formed, so dropout falls on the output of a head instead.
+    """
     mask = getattr(module, "topomask_mask", None)
     if not isinstance(mask, Mask):
         raise ValueError(
@@ -52,6 +56,7 @@ def attention_forward(
     if scaling is not None and kind == "softmax":
         query = query * (scaling * math.sqrt(query.shape[-1]))
     out = attention(query, key, value, mask=mask, kind=kind)
+    out = nn.functional.dropout(out, dropout, module.training)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -68,7 +73,7 @@ def attach(
     *,
     kind: Kind = "linear",
     name: str = "topomask",
-    num_walks: int = 16,
+    num_walks: int | None = None,
     p_halt: float = 0.3,
     max_hops: int = 4,
 ) -> Any:
@@ -84,14 +89,19 @@ def attach(
         The model.
     """
     register(name)
-    config = model.config
+    # Switching the attention writes to the config, which may be the caller's.
+    given, config = model.config, copy.deepcopy(model.config)
+    for module in model.modules():
+        if getattr(module, "config", None) is given:
+            module.config = config
     if make_mask is None:
-        patches = config.image_size // config.patch_size
-        grid = Graph.grid(patches, patches)
+        sides = [(size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)]
+        grid = Graph.grid(*(image // patch for image, patch in zip(*sides, strict=True)))
+        tokens = 1 + any(name.endswith("distillation_token") for name, _ in model.named_parameters())  # DeiT has two
 
         def make_mask(layer: int) -> Mask:
             mask = GRFMask(grid, num_walks, p_halt, max_hops, heads=config.num_attention_heads, seed=layer)
-            return GlobalTokensMask(mask, 1)
+            return GlobalTokensMask(mask, tokens)
 
     layers = [module for module in model.modules() if hasattr(module, "is_causal")]
     if not layers:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from topomask._attention import Kind
 from topomask._ops import ops
-from topomask.graph import Graph, signed_seed
+from topomask.graph import Graph
 from topomask.mask import Mask
 from topomask.masks import (
     AbsoluteMask,
@@ -25,16 +23,6 @@ from topomask.masks import (
     ToeplitzMask,
 )
 from topomask.nn import TransformerBlock
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-VARIANTS = (
-    "softmax", "softmax+grf", "linear", "toeplitz", "power-series", "grf", "grf-asymmetric", "ad-hoc",
-    "learned-features", "neighbours",
-)  # fmt: skip
 
 # Layers here are called as torch.nn.MultiheadAttention calls its own, in C++ as the paper does: the one place that knows
 # both.
@@ -80,82 +68,48 @@ class VisionTransformer(nn.Module):
     Args:
         image_size: height and width of the images, or one number for both.
         patch: side of a square patch.
-        channels, classes: of the images.
-        dim, depth, heads, mlp: width of a token, blocks, heads of attention, width inside the MLP.
-        attention: a variant of `topomask train vit --attention`, as "grf", "linear" or "softmax".
-        pooling: "mean" of all tokens, or "cls" for a token of its own.
-        dropout: part of the activations that is dropped.
-        num_walks, p_halt, max_hops, coupling, share_walks: of the walks.
-        neighbour_hops: of attention "neighbours".
-        mask_seed: of the walks; each layer and head has its own, unless share_walks.
-        mean, stddev: of each channel, for `normalise`.
+        options: what else `topomask train vit` takes, where it is not the library's default: channels, classes,
+            dim, depth, heads, mlp (width of a token, blocks, heads, width inside the MLP), attention ("grf",
+            "linear", "softmax", ...), pooling ("mean" or "cls"), dropout, num_walks, p_halt, max_hops, coupling,
+            share_walks, neighbour_hops (of the masks), mask_seed.
     """
 
-    def __init__(
-        self,
-        image_size: int | tuple[int, int],
-        patch: int,
-        *,
-        channels: int = 3,
-        classes: int = 10,
-        dim: int = 256,
-        depth: int = 6,
-        heads: int = 4,
-        mlp: int = 1024,
-        attention: str = "grf",
-        pooling: str = "mean",
-        dropout: float = 0.0,
-        num_walks: int = 20,
-        p_halt: float = 0.1,
-        max_hops: int = 10,
-        coupling: Any = "independent",
-        share_walks: bool = False,
-        neighbour_hops: int = 1,
-        mask_seed: int = 0,
-        mean: list[float] | None = None,
-        stddev: list[float] | None = None,
-    ) -> None:
+    def __init__(self, image_size: int | tuple[int, int], patch: int, **options: Any) -> None:
         super().__init__()
-        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-        if patch < 1 or height % patch or width % patch:
-            raise ValueError(f"VisionTransformer: patch {patch} does not divide images of {height}x{width}")
-        if attention not in VARIANTS:
-            raise ValueError(f"attention: unknown value '{attention}', expected {', '.join(VARIANTS)}")
-        if pooling not in ("mean", "cls"):
-            raise ValueError(f"pooling: unknown value '{pooling}', expected mean, cls")
-        self.image_size, self.channels, self.attention, self.pooling = (height, width), channels, attention, pooling
-        grid = height // patch, width // patch
-        tokens = 1 if pooling == "cls" else 0
-        walks: dict[str, Any] = {
-            "num_walks": num_walks, "p_halt": p_halt, "max_hops": max_hops, "heads": heads, "coupling": coupling,
-            "shared_walks": share_walks, "init": (-0.01 * torch.arange(max_hops + 1)).exp(),
-        }  # fmt: skip
-        if share_walks:
-            seeds = [mask_seed] * depth
-        else:
-            seeds = [seed % 2**64 for seed in ops.derive_seeds(signed_seed(mask_seed), depth).tolist()]
+        size = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
+        self._build(json.loads(ops.vit_settings(json.dumps({"image_size": size, "patch": patch, **options}))))
+
+    def _build(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        dim, heads, mask = settings["dim"], settings["heads"], settings["mask"]
+        grid, tokens = tuple(settings["grid"]), settings["global_tokens"]
+        self.image_size, self.channels = tuple(settings["image_size"]), settings["channels"]
+        self.attention, self.pooling = settings["attention"], settings["pooling"]
 
         def make_block(layer: int) -> TransformerBlock:
-            mask = _make_mask(attention, grid, {**walks, "seed": seeds[layer]}, neighbour_hops)
-            kind: Kind = "softmax" if attention.startswith("softmax") else "linear"
+            own = None if mask is None else _make_mask(settings, grid, layer)
             return TransformerBlock(
-                dim, heads, mask if mask is None or not tokens else GlobalTokensMask(mask, tokens),
-                mlp_ratio=mlp / dim, dropout=dropout, kind=kind,
-                epsilon=1e-3 * (dim // heads) ** 0.25,  # phi(x) = ReLU(x d^-1/4) + 1e-3, but for a common factor
+                dim, heads, own if own is None or not tokens else GlobalTokensMask(own, tokens),
+                mlp_ratio=settings["mlp"] / dim, dropout=settings["dropout"], kind=settings["kind"],
+                epsilon=settings["epsilon"],
             )  # fmt: skip
 
-        self.patch_embedding = PatchEmbedding(channels, patch, dim)
+        self.patch_embedding = PatchEmbedding(settings["channels"], settings["patch"], dim)
         self.position_embedding = nn.Parameter(0.02 * torch.randn(1, tokens + grid[0] * grid[1], dim))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if tokens else None
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList([make_block(layer) for layer in range(depth)])
+        self.dropout = nn.Dropout(settings["dropout"])
+        self.blocks = nn.ModuleList([make_block(layer) for layer in range(settings["depth"])])
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, classes)
-        for name, values, default in (("mean", mean, 0.0), ("stddev", stddev, 1.0)):
-            constants = torch.tensor([default] * channels if values is None else values).view(-1, 1, 1)
-            self.register_buffer(name, constants, persistent=False)
+        self.head = nn.Linear(dim, settings["classes"])
+        for name in ("mean", "stddev"):
+            self.register_buffer(name, torch.tensor(settings[name]).view(-1, 1, 1), persistent=False)
         self.register_state_dict_post_hook(_to_cpp_names)
         self.register_load_state_dict_pre_hook(_from_cpp_names)
+
+    @property
+    def class_names(self) -> list[str]:
+        """Of the classes, where the data have names."""
+        return list(self.settings["class_names"])
 
     @staticmethod
     def from_checkpoint(path: str | Path) -> VisionTransformer:
@@ -163,33 +117,11 @@ class VisionTransformer(nn.Module):
 
         Averaged weights are taken where training kept them: they are what it evaluated.
         """
-        from safetensors import safe_open
-
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            for key in ("config", "normalisation", "images"):
-                if key not in metadata:
-                    raise ValueError(
-                        f"{path}: is no checkpoint of 'topomask train' (its metadata has no '{key}')"
-                    )
-            prefix = "ema." if any(name.startswith("ema.") for name in file.keys()) else ""
-            names = [name for name in file.keys() if name.startswith(prefix)]
-            tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-        config = tomllib.loads(metadata["config"])
-        settings, walks = config["model"], config["mask"]
-        images, constants = json.loads(metadata["images"]), json.loads(metadata["normalisation"])
-        seeds = ops.derive_seeds(signed_seed(config["training"]["seed"]), 2)  # of the weights, of the walks
-        model = VisionTransformer(
-            (images["height"], images["width"]), images["patch"], channels=images["channels"],
-            classes=tensors["head.bias"].shape[0], dim=settings["embedding"], depth=settings["layers"],
-            heads=settings["heads"], mlp=settings["mlp"], attention=settings["attention"],
-            pooling=settings["pooling"], dropout=settings["dropout"], num_walks=walks["walks"],
-            p_halt=walks["p-halt"], max_hops=walks["max-hops"], coupling=walks["coupling"],
-            share_walks=walks["share-walks"], neighbour_hops=walks["neighbour-hops"],
-            mask_seed=int(seeds[1]) % 2**64, mean=constants["mean"], stddev=constants["stddev"],
-        )  # fmt: skip
-        own = model.state_dict().keys()
-        model.load_state_dict({name: tensor for name, tensor in tensors.items() if prefix or name in own})
+        settings, names, tensors = ops.load_vit(str(path))
+        model = VisionTransformer.__new__(VisionTransformer)
+        nn.Module.__init__(model)
+        model._build(json.loads(settings))
+        model.load_state_dict(dict(zip(names, tensors, strict=True)))
         return model.eval()
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -213,25 +145,28 @@ class VisionTransformer(nn.Module):
         return self.head(x.mean(1) if self.cls_token is None else x[:, 0])
 
 
-def _make_mask(variant: str, grid: tuple[int, int], walks: dict[str, Any], hops: int) -> Mask | None:
-    """The mask of a layer; None where attention has none."""
-    if variant in ("softmax", "linear"):
-        return None
-    if variant == "toeplitz":
-        offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
-        return ToeplitzMask(grid, walks["heads"], transform="absolute", init=torch.ones(walks["heads"], offsets))
+def _make_mask(settings: dict[str, Any], grid: tuple[int, ...], layer: int) -> Mask:
+    """The mask of a layer, as the library describes it."""
+    mask, heads, hops = settings["mask"], settings["heads"], settings["max_hops"]
+    init = None if mask["init"] is None else torch.tensor(mask["init"]).expand(heads, -1)
     graph = Graph.grid(*grid)
-    if variant == "power-series":
-        return AbsoluteMask(
-            PowerSeriesMask(graph, walks["max_hops"], walks["heads"], init=walks["init"], squared=True)
-        )
-    if variant == "learned-features":
-        return AbsoluteMask(LearnedFeaturesMask(graph.num_nodes, graph.num_nodes, walks["heads"]))
-    if variant == "neighbours":
-        return NeighbourMask(graph, hops)
-    if variant == "grf-asymmetric":
-        walks = {**walks, "ensembles": "asymmetric"}
-    return AbsoluteMask(GRFMask(graph, importance_weights=variant != "ad-hoc", **walks))
+    made: Mask
+    if mask["name"] == "toeplitz":
+        made = ToeplitzMask(grid, heads, transform="absolute", init=init)
+    elif mask["name"] == "power-series":
+        made = PowerSeriesMask(graph, hops, heads, init=init, squared=mask["squared"])
+    elif mask["name"] == "learned-features":
+        made = LearnedFeaturesMask(graph.num_nodes, graph.num_nodes, heads)
+    elif mask["name"] == "neighbours":
+        made = NeighbourMask(graph, settings["neighbour_hops"])
+    else:
+        made = GRFMask(
+            graph, settings["num_walks"], settings["p_halt"], hops, heads, mask["seeds"][layer], init=init,
+            ensembles=mask["ensembles"], coupling=settings["coupling"], shared_walks=settings["share_walks"],
+            importance_weights=mask["importance_weights"],
+        )  # fmt: skip
+    # The offsets of a Toeplitz mask have their magnitude taken already.
+    return AbsoluteMask(made) if mask["absolute"] and mask["name"] != "toeplitz" else made
 
 
 def _to_cpp_names(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any) -> None:

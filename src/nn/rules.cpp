@@ -21,7 +21,7 @@ Ensembles mask_ensembles(AttentionVariant variant) {
   return variant == AttentionVariant::grf_asymmetric ? Ensembles::asymmetric : Ensembles::shared;
 }
 
-std::optional<MaskParameter> mask_parameter(const VitOptions& options) {
+std::optional<VariantParameter> mask_parameter(const VitOptions& options) {
   const std::int64_t nodes = options.num_patches();
   switch (options.attention) {
     case AttentionVariant::softmax:
@@ -29,16 +29,16 @@ std::optional<MaskParameter> mask_parameter(const VitOptions& options) {
     case AttentionVariant::neighbours:
       return std::nullopt;
     case AttentionVariant::toeplitz:
-      return MaskParameter{"offsets",
+      return VariantParameter{"offsets",
                            {options.heads, (2 * options.grid_height() - 1) * (2 * options.grid_width() - 1)}};
     case AttentionVariant::learned_features:
-      return MaskParameter{"features", {options.heads, nodes, nodes}};
+      return VariantParameter{"features", {options.heads, nodes, nodes}};
     case AttentionVariant::power_series:
     case AttentionVariant::softmax_grf:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
-      return MaskParameter{"f", {options.heads, options.mask.max_hops + 1}};
+      return VariantParameter{"f", {options.heads, options.mask.max_hops + 1}};
   }
   fail("unknown variant of attention {}", static_cast<int>(options.attention));
 }

@@ -21,11 +21,11 @@ double feature_epsilon(std::int64_t channels);
 bool has_importance_weights(AttentionVariant variant);
 Ensembles mask_ensembles(AttentionVariant variant);
 // The one parameter of a variant's mask.
-struct MaskParameter {
+struct VariantParameter {
   std::string name;
   std::vector<std::int64_t> sizes;  // [heads, ...]
 };
-std::optional<MaskParameter> mask_parameter(const VitOptions& options);
+std::optional<VariantParameter> mask_parameter(const VitOptions& options);
 // f of one head at the start: [max_hops + 1] float32, e^(-0.01 k), which hardly decays.
 at::Tensor initial_f(int max_hops);
 // Of the walks of a layer. With walks of their own, its heads derive theirs from it (GrfMask::per_head).

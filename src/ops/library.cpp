@@ -63,6 +63,10 @@ TORCH_LIBRARY(topomask, m) {
   def("forget_masks() -> ()");
   def("cuda_is_built() -> bool");
 
+  // Vision transformers: options and settings as JSON (topomask/runs.h), weights by their names.
+  def("vit_settings(str options) -> str");
+  def("load_vit(str path) -> (str, str[], Tensor[])");
+
   // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is none.
   def("attention(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
       "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "

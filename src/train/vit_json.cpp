@@ -53,7 +53,7 @@ Json mask_json(const VitOptions& o) {
       mask["importance_weights"] = has_importance_weights(o.attention);
       break;
   }
-  const std::optional<MaskParameter> parameter = mask_parameter(o);
+  const std::optional<VariantParameter> parameter = mask_parameter(o);
   mask["parameter"] = nullptr;
   mask["init"] = nullptr;
   if (parameter) {
