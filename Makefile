@@ -83,9 +83,11 @@ fuzz: setup ## Fuzz every reader for FUZZ_SECONDS each (60)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: build ## Measure the walks against a plain per-walker loop, in cache and out of cache
+bench: build ## Measure walks, attention and neighbours against their peers; on a GPU too where there is one
 	build/release/topomask bench walks --graph grid:181x181
 	build/release/topomask bench walks --graph regular:2000000,8
+	build/release/topomask bench attention --graph grid:181x181
+	cmake --build --preset release --parallel $(JOBS) --target run_benchmarks
 
 .PHONY: docs
 docs: build ## Write the API reference of the headers and the Python package to build/docs/api

@@ -185,12 +185,12 @@ void bench_refresh() {
         bytes_of(features.query) + 4.0 * heads * static_cast<double>(features.query.nnz());
     row("values(f), 8 heads" + tag, pipelined_ms([&] { features.query.values(f); }), value_bytes);
     // Phi and M once each, and the pairs that meet in M through the transpose: 12 bytes and a sector each.
-    row("refresh Phi and M, 8 heads" + tag, pipelined_ms([&] { mask.with_modulation(f).entries(); }),
+    row("refresh Phi and M, 8 heads" + tag, pipelined_ms([&] { mask.with_f(f)->entries(); }),
         value_bytes + 4.0 * heads * static_cast<double>(nnz));
     const at::Tensor leaf = f.clone().requires_grad_();
     const at::Tensor grad = at::randn({heads, nnz}, f.options());
     row("refresh and gradient of f" + tag,
-        pipelined_ms([&] { mask.with_modulation(leaf).entries().at(0).values.backward(grad); }), 0);
+        pipelined_ms([&] { mask.with_f(leaf)->entries().at(0).values.backward(grad); }), 0);
   }
 }
 

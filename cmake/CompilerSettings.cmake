@@ -1,5 +1,7 @@
 # Warnings and sanitizers, carried by one interface target that every target of ours links privately.
 add_library(topomask_compiler_settings INTERFACE)
+# Torch's headers then include the operators they use and not all of them.
+target_compile_definitions(topomask_compiler_settings INTERFACE AT_PER_OPERATOR_HEADERS)
 target_compile_options(topomask_compiler_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion>
   # a * b + c must round the same in every instruction set, or walks would differ between machines
@@ -31,6 +33,7 @@ include_directories(BEFORE SYSTEM ${CMAKE_BINARY_DIR}/system-headers)
 function(topomask_reader_library name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE topomask_compiler_settings fmt::fmt)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # without torch there is little to share
   if(TOPOMASK_FUZZ)
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
                                            -fno-omit-frame-pointer)

@@ -4,8 +4,8 @@ python examples/point_cloud.py
 
 Every cloud is a random bumpy surface of two materials. A point knows where it is and one noisy reading of a
 sensor, right three times out of four; its neighbours on the surface know better together. With k = 3
-neighbours and 3 hops there are 3^3 = 27 different walks from a node: 27 repelling walks of fixed length take
-each of them once, so the asymmetric mask is exact.
+neighbours and 3 hops there are 3^3 = 27 different walks from a node. Asked for 27 repelling walks of fixed
+length, topomask enumerates them instead of sampling, so the asymmetric mask is exact.
 """
 
 import argparse

@@ -27,12 +27,14 @@ required=(
   'libcli11-dev|<CLI/CLI.hpp>' 'libfmt-dev|<fmt/format.h>' 'nlohmann-json3-dev|<nlohmann/json.hpp>'
   'libgtest-dev|<gtest/gtest.h>' 'libgmock-dev|<gmock/gmock.h>' 'libhwy-dev|<hwy/highway.h>'
   'libzip-dev|<zip.h>' 'zlib1g-dev|<zlib.h>' 'liblzma-dev|<lzma.h>' 'libspng-dev|<spng.h>'
-  'libnanoflann-dev|<nanoflann.hpp>' 'libturbojpeg0-dev|<turbojpeg.h>' 'libtomlplusplus-dev|<toml++/toml.h>'
+  'libturbojpeg0-dev|<turbojpeg.h>' 'libtomlplusplus-dev|<toml++/toml.h>'
+  'libcairo2-dev|<cairo/cairo.h>'
 )
 # The build goes on without these; the job that needs one says so.
 optional=(
   'ccache|ccache' 'clang|clang++' 'clang-format|clang-format' 'libclang-rt-dev|libfuzzer'
-  'libbenchmark-dev|<benchmark/benchmark.h>'
+  'libbenchmark-dev|<benchmark/benchmark.h>' 'libnanoflann-dev|<nanoflann.hpp>'
+  'fonts-dejavu-core|font'  # else pictures are lettered in Cairo's built-in font
   # Charts of HTML reports, and a browser to test them in.
   'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js' 'chromium|chromium' 'chromium-driver|chromedriver'
 )
@@ -48,6 +50,7 @@ have() {  # have 'package|probe'
     '<'*) command -v g++ >/dev/null && echo "#include $probe" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ;;
     ensurepip) python3 -c 'import ensurepip' 2>/dev/null ;;
     libfuzzer) links_libfuzzer ;;
+    font) [[ -n $(fc-list 2>/dev/null) ]] ;;  # any, for the letters in pictures
     /*) [[ -e $probe ]] ;;
     *) command -v "$probe" >/dev/null ;;
   esac

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
-#include <limits>
 #include <new>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "core/suggest.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "provenance.h"
 #include "topomask/error.h"
 
 namespace topomask::cli {
@@ -122,9 +122,10 @@ int main(int argc, char** argv) {
   // Arrays of many megabytes come and go with every pass. Left to itself, malloc gives them back to the
   // system each time and pays for every page again.
   mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TRIM_THRESHOLD, -1);  // never
 #endif
   std::signal(SIGINT, on_interrupt);
+  remember_command(argc, argv);
   try {
     return run(argc, argv);
   } catch (const Interrupted& request) {

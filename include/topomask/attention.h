@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "topomask/mask.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -51,8 +52,8 @@ struct AttentionOptions {
   // A row whose normaliser has at most this magnitude has no meaningful average: its output is 0 and passes
   // no gradient. Other rows are divided as they are, whatever the sign (docs/mathematics.md).
   double normaliser_guard = 1e-20;
-  // Bytes that an engine may allocate beside inputs and output. 0: 2 GiB, or four times what those take if
-  // that is more, so that a sparse mask is not ruled out by the size of the graph alone.
+  // Bytes that an engine may allocate beside inputs and output. 0: on a GPU three quarters of what is free;
+  // elsewhere 2 GiB, or four times what inputs and output take if that is more.
   std::int64_t max_workspace = 0;
   bool check_finite = false;  // throw if q, k or v holds a NaN or an infinity
 };
@@ -71,6 +72,7 @@ struct PlanCandidate {
 struct AttentionPlan {
   Engine engine = Engine::dense;
   std::int64_t max_workspace = 0;  // in bytes: what was asked for, or what stands for 0
+  std::int64_t feature_block = 1;  // features that the feature engine sends through the mask at a time
   std::string why;
   std::vector<PlanCandidate> candidates;
   std::string to_string() const;
@@ -79,10 +81,16 @@ struct AttentionPlan {
 struct AttentionShape {
   std::int64_t batch = 1, heads = 1, num_nodes = 0, d = 64, d_v = 64;
   at::ScalarType dtype = at::kFloat;
-  c10::DeviceType device = c10::DeviceType::CPU;
+  c10::Device device = c10::kCPU;
+
+  static AttentionShape of(const at::Tensor& q, const at::Tensor& v);  // as attention() takes them
 };
 
+// Which engine attention() would take, and why. The cost model is the same wherever a plan is made: for a
+// mask that is there, or for one that is only described.
 AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options);
+AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shape,
+                             const AttentionOptions& options);
 
 // q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
 // float64, bfloat16 or, on a GPU, float16 (both accumulated in float32); all on the mask's device.
@@ -100,5 +108,12 @@ struct FlopCount {
 };
 FlopCount attention_flops();
 void reset_attention_flops();
+
+template <>
+std::span<const Word<AttentionKind>> words<AttentionKind>();
+template <>
+std::span<const Word<FeatureMapKind>> words<FeatureMapKind>();
+template <>
+std::span<const Word<Engine>> words<Engine>();
 
 }  // namespace topomask

@@ -23,6 +23,9 @@ void synchronise(c10::Device device);
 std::int64_t peak_memory(c10::Device device);
 void reset_peak_memory(c10::Device device);
 
+// Bytes that a GPU could still give: what no one holds, and what torch holds without using it. 0 for the CPU.
+std::int64_t free_memory(c10::Device device);
+
 // "NVIDIA H200"; "" for the CPU.
 std::string device_name(c10::Device device);
 

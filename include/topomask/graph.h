@@ -2,8 +2,7 @@
 //
 // Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into
 // rows under a stated policy, `normalise` gives the W that walks and kernels are defined on. A graph may live
-// on a GPU
-// (`to`); what is derived from it is then made and kept there.
+// on a GPU (`to`); what is derived from it is then made and kept there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,14 +14,19 @@
 
 #include "topomask/csr.h"
 #include "topomask/edge_list.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
 enum class Normalisation {
-  none,       // W = A
-  symmetric,  // W = D^-1/2 A D^-1/2, D_ii = sum_j |A_ij|; directed: D_out^-1/2 A D_in^-1/2 (row, column sums)
-  random_walk,  // W = D^-1 A
-  max_degree,   // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 3.1)
+  // W = A
+  none,
+  // W = D^-1/2 A D^-1/2 with D_ii = sum_j |A_ij|; directed: D_out^-1/2 A D_in^-1/2, row and column sums
+  symmetric,
+  // W = D^-1 A
+  random_walk,
+  // W = A / max_ij |A_ij| d_i, so that c of the concentration theorem is finite (Thm. 3.1)
+  max_degree,
 };
 
 struct GraphSummary {
@@ -37,16 +41,19 @@ struct GraphSummary {
   double weight_min = 0, weight_max = 0;  // 0 when there are no edges
 };
 
+// An undirected graph stores each edge in both rows (a self-loop once).
 struct Graph {
   at::Tensor row_ptr;  // [N+1] int64, non-decreasing
   at::Tensor col;      // [E] int32, ascending within a row
   at::Tensor weight;   // [E] float32, finite, may be negative
   bool directed = false;
-  // An undirected graph stores each edge in both rows (a self-loop once).
+  // Entries of every row where they are known to be as many, or -1. On a GPU the host then knows the sizes of
+  // what is made of the graph, and never waits for them.
+  std::int64_t out_degree = -1;
 
   Graph();  // no nodes
   // Trusts its arguments; from_csr_tensors checks them.
-  Graph(at::Tensor row_ptr, at::Tensor col, at::Tensor weight, bool directed);
+  Graph(at::Tensor row_ptr, at::Tensor col, at::Tensor weight, bool directed, std::int64_t out_degree = -1);
 
   // Takes over the vectors without a copy; trusts that the columns are in range and ascend.
   static Graph from_csr(CsrArrays rows, bool directed);
@@ -81,5 +88,18 @@ GraphSummary summarise(const Graph& graph);
 at::Tensor reverse_cuthill_mckee(const Graph& graph);  // the direction of edges is ignored
 at::Tensor morton_order(const at::Tensor& points);  // [N, D] float, D <= 3, finite; computed where they are
 at::Tensor inverse_order(const at::Tensor& order);  // old node -> position
+
+template <>
+std::span<const Word<Normalisation>> words<Normalisation>();
+template <>
+std::span<const Word<Duplicates>> words<Duplicates>();
+template <>
+std::span<const Word<SelfLoops>> words<SelfLoops>();
+template <>
+std::span<const Word<Isolated>> words<Isolated>();
+template <>
+std::span<const Word<Components>> words<Components>();
+template <>
+std::span<const Word<Direction>> words<Direction>();
 
 }  // namespace topomask

@@ -31,17 +31,26 @@ Graph karate_club();  // Zachary 1977: 34 nodes, 78 edges
 
 struct KnnOptions {
   std::int64_t k = 3;
-  // false: directed, exactly k out-edges a node; true: undirected, i ~ j if either is near the other.
+  // false: directed, k out-edges a node; true: undirected, i ~ j if either is near the other.
   bool symmetric = false;
+  at::Tensor ptr = {};  // [graphs+1] int64: a packed batch, as in neighbours.h
+  at::Tensor box = {};  // [D]: a periodic box, as in neighbours.h
 };
-// Exact k nearest neighbours by Euclidean distance, the node itself excluded, ties to the smaller index.
-// `points`: [N, D] float (float64 is rounded to float32), any D >= 1, finite; D <= 3 has its own fast path.
-// Distances are compared in double. The graph is made where the points are; on a GPU (D <= 3, k <= 64; else
-// on the CPU) nothing waits for the device, so that coordinates which are not finite go unnoticed: such
-// points are nobody's neighbours and have arbitrary ones.
+// Row i holds the k nearest neighbours of node i as neighbours.h defines them, by ascending index; fewer
+// where a graph has no more than k nodes. The graph is made where the points are. On a GPU nothing waits for
+// the device, except that a symmetric graph and one with `ptr` on the device wait once, for the number of
+// edges; a point that is not finite goes unnoticed there: it is nobody's neighbour and has arbitrary ones.
 Graph knn_graph(const at::Tensor& points, const KnnOptions& options);
-// The neighbours themselves: [N, k] int32, nearest first.
+// The neighbours themselves: [N, min(k, N-1)] int32, nearest first.
 at::Tensor knn_indices(const at::Tensor& points, std::int64_t k);
+
+struct RadiusOptions {
+  double r = 1;
+  std::int64_t max_neighbours = 0;  // 0: all, and the graph is undirected; else the nearest ones, directed
+  at::Tensor ptr = {}, box = {};    // as above
+};
+// Row i holds all nodes within r of node i, itself excluded, by ascending index. On a GPU this waits once.
+Graph radius_graph(const at::Tensor& points, const RadiusOptions& options);
 
 // A point cloud to try things on: points spread evenly over a torus, in Morton order. [N, 3] float.
 at::Tensor torus_points(std::int64_t num_points, std::uint64_t seed = 0);

@@ -1,4 +1,4 @@
-// Graphs from files and from one-line descriptions.
+// Graphs and points from files.
 //
 // Readers return an EdgeList; every malformed file is one topomask::Error naming the file, the place and what
 // was expected there. Nothing here includes torch.
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "topomask/edge_list.h"
+#include "topomask/read_options.h"
 
 namespace topomask {
 
@@ -41,26 +42,31 @@ EdgeList read_gml(std::string_view content, const std::string& name);
 // - A matrix saved with scipy.sparse.save_npz (csr, csc or coo): undirected if it equals its transpose.
 // - adj_indptr, adj_indices[, adj_data, adj_shape, node_names] (Cora, CiteSeer): undirected.
 // - edges [E, 2] with node_labels or node_features, whose rows are the nodes: undirected.
-EdgeList read_npz(std::string_view content, const std::string& name);
+EdgeList read_npz(std::string_view content, const std::string& name, const ReadOptions& options = {});
 
-// Meshes: the vertex graph, undirected, the sides of all polygons (and line elements) once each.
+// Meshes: the vertex graph, undirected, the sides of all polygons, triangle strips and lines once each. PLY
+// in ascii and both binary kinds; sides in an element that is not understood are an error.
 EdgeList read_obj(std::string_view content, const std::string& name);
-EdgeList read_ply(std::string_view content, const std::string& name);  // ascii and both binary kinds
+EdgeList read_ply(std::string_view content, const std::string& name);
 
 // Chooses the reader by extension: .mtx .txt .tsv .csv .edges .gml .npz .obj .ply, each also with .gz or .xz.
-EdgeList read_graph_file(const std::string& path);
+// A graph without edges is a warning.
+EdgeList read_graph_file(const std::string& path, const ReadOptions& options = {});
+
+// ".mtx", ".txt", ...
+std::vector<std::string> graph_file_extensions();
 
 // Point coordinates for a kNN graph: the vertices of .obj/.ply, the rows of .npy arrays and of
 // .txt/.tsv/.csv/.xyz/.pts tables of numbers (header and comments allowed), each also with .gz or .xz.
 struct Points {
   std::int64_t count = 0;
   std::int64_t dimension = 0;
-  std::vector<float> coordinate;  // [count, dimension], finite
+  std::vector<double> coordinate;  // [count, dimension], as precise as in the file, finite as floats
 };
-Points read_points_file(const std::string& path);
+Points read_points_file(const std::string& path, const ReadOptions& options = {});
 
-// "new id <tab> name in the file" per line; tabs, line ends and backslashes of names are escaped with a
-// backslash.
-void write_node_ids(const EdgeList& edges, const std::string& path);
+// "node <tab> name" per line, the node itself where there are no names. `names`: [num_nodes] or empty; tabs,
+// line ends and backslashes of names are escaped with a backslash.
+void write_node_ids(std::int64_t num_nodes, const std::vector<std::string>& names, const std::string& path);
 
 }  // namespace topomask

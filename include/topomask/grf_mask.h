@@ -18,70 +18,63 @@ namespace topomask {
 // pattern of M_hat belong to the graph and are made once; only values are computed anew when f changes.
 class GrfMask : public Mask {
  public:
-  // modulation: [F] or [heads, F], float; it may require a gradient. One set of walks serves all heads.
-  GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor modulation);
-  // One set of walks per head (the paper freezes one per head and layer), head h with seed derive_seed(seed,
-  // h).
-  static std::shared_ptr<GrfMask> per_head(const Graph& graph, const FeatureOptions& options,
-                                           at::Tensor modulation);
-  // From features sampled elsewhere: one element, or one per row of `modulation`.
-  GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation);
+  // f: [F] or [heads, F], float; it may require a gradient. One set of walks serves all heads.
+  GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor f);
+  // One set of walks per head, as the paper has it; head h with seed derive_seed(seed, h).
+  static std::shared_ptr<GrfMask> per_head(const Graph& graph, const FeatureOptions& options, at::Tensor f);
+  // From features sampled elsewhere: one element, or one per row of f.
+  GrfMask(std::vector<GraphFeatures> features, at::Tensor f);
 
-  // The same walks and patterns with another f.
-  GrfMask with_modulation(at::Tensor modulation) const;
-  const at::Tensor& modulation() const { return modulation_; }
+  // The same walks and patterns with another f, of any length.
+  std::shared_ptr<const GrfMask> with_f(at::Tensor f) const;
+  const at::Tensor& f() const { return f_; }
   const GraphFeatures& features(std::int64_t head = 0) const;
   std::int64_t feature_nnz() const;  // of Phi, over all sets of walks
+  // Counts the entries of M_hat, which makes its pattern; the profile estimates them before that.
+  void count_entries() const;
 
   std::string name() const override;
   std::int64_t num_nodes() const override;
-  std::int64_t num_heads() const override { return modulation_.size(0); }
-  std::vector<at::Tensor> parameters() const override { return {modulation_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  bool has_entries() const override { return true; }
+  std::int64_t heads() const override { return f_.size(0); }
+  std::vector<at::Tensor> parameters() const override { return {f_}; }
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   std::vector<SparseEntries> entries() const override;
-  bool entries_per_head() const override;
-  std::int64_t num_entries_total() const override;  // counted if the pattern is there already, else estimated
-  bool has_sparse_factors() const override;
   std::vector<SparseFactors> sparse_factors() const override;
-  MaskCost cost() const override;
+  MaskProfile profile() const override;
 
  private:
   struct Symbolic;
-  GrfMask(std::shared_ptr<Symbolic> symbolic, at::Tensor modulation);
-  at::Tensor apply_any(const at::Tensor& x, bool transposed) const;
   at::Tensor query_values(std::size_t set) const;
   at::Tensor key_values(std::size_t set) const;
   std::vector<SparseEntries> compute_entries() const;
 
   std::shared_ptr<Symbolic> symbolic_;
-  at::Tensor modulation_;  // [heads, F]
-  // Without gradients the entries stay as they are for as long as f does: computed once, not at every call.
-  struct EntryCache;
-  std::shared_ptr<EntryCache> cache_;
+  at::Tensor f_;  // [heads, F]
 };
 
 // M_alpha = sum_k alpha_k W^k exactly: matrix-free by Horner's rule, dense on demand.
 class PowerSeriesMask : public Mask {
  public:
-  // coefficients: [K+1] or [heads, K+1], float; may require a gradient.
-  PowerSeriesMask(const Graph& graph, at::Tensor coefficients);
+  // alpha: [K+1] or [heads, K+1], float; may require a gradient. `squared`: S S^T of that sum S, which is what
+  // graph random features with f = alpha estimate.
+  PowerSeriesMask(const Graph& graph, at::Tensor alpha, bool squared = false);
 
   std::string name() const override { return "power-series"; }
   std::int64_t num_nodes() const override { return pattern_->num_nodes(); }
-  std::int64_t num_heads() const override { return coefficients_.size(0); }
-  std::vector<at::Tensor> parameters() const override { return {coefficients_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  MaskCost cost() const override;
+  std::int64_t heads() const override { return alpha_.size(0); }
+  std::vector<at::Tensor> parameters() const override { return {alpha_}; }
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  MaskProfile profile() const override;
 
  private:
-  at::Tensor apply_any(const at::Tensor& x, bool transposed) const;
+  at::Tensor multiply_series(const at::Tensor& x, bool transposed) const;
 
   std::shared_ptr<const SparsePattern> pattern_;
-  at::Tensor weight_;        // [1, E]
-  at::Tensor coefficients_;  // [heads, K+1]
+  at::Tensor weight_;  // [1, E]
+  at::Tensor alpha_;   // [heads, K+1]
+  bool squared_;
 };
 
 }  // namespace topomask

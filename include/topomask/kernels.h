@@ -40,9 +40,8 @@ struct NodeKernel {
   double nu = 1.5, kappa = 1;   // matern
   std::vector<double> series;   // coefficients, modulation
 
-  // "reg-laplacian:d=2,sigma2=0.25", "diffusion:sigma2=1", "p-step:p=2,a=2", "inverse-cosine",
-  // "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25", "modulation:1,0.5". An unknown name suggests the
-  // nearest.
+  // A name of kernel_forms(), with parameters that differ from their defaults: "matern",
+  // "diffusion:sigma2=1", "coefficients:1,0.5,0.25". An unknown name suggests the nearest.
   static NodeKernel parse(const std::string& spec);
   std::string to_string() const;
 
@@ -55,8 +54,22 @@ struct NodeKernel {
   void check_parameters() const;
 };
 
-// The exact mask of a truncated series: sum_k coefficients[k] W^k, dense, [N, N] float64, N <=
-// kMaxDenseNodes.
+// What NodeKernel::parse understands; a plain NodeKernel is the first one.
+struct KernelForm {
+  struct Parameter {
+    std::string name;
+    double default_value;
+  };
+  std::string name;         // "matern"
+  std::string form;         // with its defaults: "matern:nu=1.5,kappa=1"; "coefficients:A0,A1,..."
+  std::string description;  // a formula in the Laplacian L = I - W, or in W
+  std::vector<Parameter> parameters;
+};
+const std::vector<KernelForm>& kernel_forms();
+std::string kernel_forms_text();  // a line each, for --help and docstrings
+
+// The exact mask of a truncated series: sum_k coefficients[k] W^k, dense, [N, N] float64.
+// N <= kMaxDenseNodes.
 at::Tensor dense_power_series(const Graph& graph, const std::vector<double>& coefficients);
 // The same times X by Horner's rule, O(K E D), never forming W^k. x: [N] or [N, D], float32 or float64.
 at::Tensor apply_power_series(const Graph& graph, const std::vector<double>& coefficients,

@@ -1,9 +1,9 @@
 // Topological masks as linear operators.
 //
 // Masked linear attention needs nothing of a mask M but its products: (M . phi(Q) phi(K)^T) V has row i equal
-// to phi(q_i)^T [M (phi(K) x V)]_i. So a Mask is something that can be applied to columns, forward and
-// transposed, and that may know more about itself: its entries if it is sparse, its factors if it has low
-// rank, its matrix if it is small. The attention planner picks among what a mask knows.
+// to phi(q_i)^T [M (phi(K) x V)]_i. So a Mask is something that multiplies columns, forward and transposed,
+// and that may know more about itself: its entries if it is sparse, its factors if it has low rank, its
+// matrix if it is small. The planner picks among what a mask knows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace topomask {
@@ -23,18 +24,18 @@ struct SparsePattern {
   at::Tensor transposed_ptr;    // [N+1] int64
   at::Tensor transposed_row;    // [nnz] int32: row of each entry, column by column
   at::Tensor transposed_entry;  // [nnz] int64: its position in `col`
-  // [N] int32, or undefined: rows in the order in which a GPU works on them. Neighbours in it share the
-  // cache, wherever they stand in memory; results do not depend on it.
-  at::Tensor order;
-  std::int64_t longest_row =
-      -1;  // an upper bound of its entries where one is known, which spares a GPU counting
+  // Hints for a GPU; results do not depend on them.
+  at::Tensor order;               // [N] int32, or undefined: the order in which rows are worked on
+  std::int64_t longest_row = -1;  // an upper bound of a row's entries, where one is known
+  // On a GPU `col` may be longer than row_ptr[N] says. The entries beyond are in no row and hold column 0;
+  // values are 0 there, and so are gradients. The host then need not know how many entries there are.
+  bool padded = false;
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }
   c10::Device device() const { return row_ptr.device(); }
-  // Builds the transpose; on a GPU only when a kernel first needs it (transpose_of in
-  // src/masks/sparse_ops.h). row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row, on one device.
-  // The columns of a pattern on a GPU are taken as they are, unchecked.
+  // row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row, on one device. On a GPU the columns are
+  // not checked, and the transpose is built when it is first needed.
   static SparsePattern from_rows(at::Tensor row_ptr, at::Tensor col);
   // The same pattern there, with an order where that is worth it and none is known.
   SparsePattern to(c10::Device device) const;
@@ -54,7 +55,7 @@ struct SparseEntries {
 };
 
 // M_ij = sum_r left[i, r] right[j, r].
-struct LowRankFactors {
+struct Factors {
   at::Tensor left, right;  // [1 or heads, N, R]
 };
 
@@ -63,10 +64,20 @@ struct SparseFactors {
   SparseEntries left, right;
 };
 
-// Rough cost of applying the mask to one column, for the planner.
-struct MaskCost {
-  double multiply_adds_per_column = 0;
-  double bytes_per_column = 0;
+// What the planner needs to know about a mask, as plain data.
+struct MaskProfile {
+  std::string name;
+  std::int64_t num_nodes = 0;
+  std::int64_t heads = 1;
+  std::int64_t entries = -1;      // nonzeros over all patterns; -1: M is not sparse
+  bool entries_counted = true;    // false: `entries` is an estimate or an upper bound
+  bool pattern_per_head = false;  // each head has a pattern of its own
+  std::int64_t rank = 0;          // of the low-rank factors; 0: there are none
+  bool sparse_factors = false;    // M = left right^T with sparse factors
+  // To multiply one column, in float32.
+  double multiply_adds_per_column = 0, bytes_per_column = 0;
+
+  bool sparse() const { return entries >= 0; }
 };
 
 class Mask {
@@ -76,37 +87,35 @@ class Mask {
   virtual std::string name() const = 0;
   virtual std::int64_t num_nodes() const = 0;
   // 1: the same mask for every head.
-  virtual std::int64_t num_heads() const { return 1; }
-  // Tensors that gradients flow to; empty for a fixed mask.
-  virtual std::vector<at::Tensor> parameters() const { return {}; }
+  virtual std::int64_t heads() const { return 1; }
   // Where the mask computes; none: wherever x is. The default is where its first parameter is.
   virtual std::optional<c10::Device> device() const;
+  // Where the diagonal blocks of a batch of graphs begin: ascending from 0 to num_nodes(); empty: one block.
+  virtual std::vector<std::int64_t> blocks() const { return blocks_; }
+  void set_blocks(std::vector<std::int64_t> blocks) { blocks_ = std::move(blocks); }
 
-  // y_h = M_h x_h and y_h = M_h^T x_h. x: [H, N, C], H = num_heads() or, where num_heads() is 1, anything;
-  // float32 or float64, on the mask's device. Differentiable in x and in the parameters.
-  virtual at::Tensor apply(const at::Tensor& x) const = 0;
-  virtual at::Tensor apply_transposed(const at::Tensor& x) const = 0;
+  // Tensors that gradients flow to; empty for a fixed mask. A mask that is part of another twice lists its
+  // parameters twice.
+  virtual std::vector<at::Tensor> parameters() const { return {}; }
+  // The same mask with other tensors in their place, in the order of parameters() and of the same shapes.
+  // What belongs to the graph is shared, so that this costs next to nothing.
+  virtual std::shared_ptr<const Mask> with_parameters(const std::vector<at::Tensor>& parameters) const = 0;
 
-  // What a mask may know about itself. Entries: one element (all heads share a pattern) or one per head.
-  virtual bool has_entries() const { return false; }
-  virtual std::vector<SparseEntries> entries() const;            // throws where has_entries() is false
-  virtual bool entries_per_head() const { return false; }        // each head has a pattern of its own
-  virtual std::int64_t num_entries_total() const { return -1; }  // over all patterns, -1: unknown
-  virtual bool has_low_rank() const { return false; }
-  virtual std::int64_t rank() const {
-    return low_rank().left.size(-1);
-  }                                         // without computing the factors where it can
-  virtual LowRankFactors low_rank() const;  // throws where has_low_rank() is false
+  // y_h = M_h x_h, or M_h^T x_h. x: [H, N, C], H = heads() or, where heads() is 1, anything; float32 or
+  // float64, on the mask's device. Differentiable in x and in the parameters.
+  virtual at::Tensor multiply(const at::Tensor& x, bool transposed = false) const = 0;
 
-  // One element (all heads share the patterns) or one per head.
-  virtual bool has_sparse_factors() const { return false; }
-  virtual std::vector<SparseFactors> sparse_factors() const;  // throws where has_sparse_factors() is false
-
-  // [num_heads(), N, N] in the given dtype, differentiable in the parameters. The default applies the mask to
-  // the identity, or writes out the entries or factors.
+  virtual MaskProfile profile() const = 0;
+  // What the profile says is there; each throws where it is not. All are differentiable in the parameters.
+  virtual std::vector<SparseEntries> entries() const;  // one element (heads share a pattern) or one per head
+  virtual Factors factors() const;
+  virtual std::vector<SparseFactors> sparse_factors() const;  // one element, or one per head
+  // [heads(), N, N] in the given dtype. The default writes out the entries or factors, or multiplies the
+  // identity.
   virtual at::Tensor dense(at::ScalarType dtype) const;
 
-  virtual MaskCost cost() const = 0;
+ private:
+  std::vector<std::int64_t> blocks_;
 };
 
 using MaskPtr = std::shared_ptr<const Mask>;

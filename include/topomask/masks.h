@@ -17,6 +17,7 @@
 #include "topomask/graph.h"
 #include "topomask/mask.h"
 #include "topomask/mask_combinators.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -26,11 +27,10 @@ class NoMask final : public Mask {
   explicit NoMask(std::int64_t num_nodes);
   std::string name() const override { return "none"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override { return apply(x); }
-  bool has_low_rank() const override { return true; }
-  LowRankFactors low_rank() const override;
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  Factors factors() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   std::int64_t num_nodes_;
@@ -42,9 +42,9 @@ class CausalMask final : public Mask {
   explicit CausalMask(std::int64_t num_nodes);
   std::string name() const override { return "causal"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   std::int64_t num_nodes_;
@@ -64,17 +64,13 @@ class ToeplitzMask final : public Mask {
   // node i at (i_1, ...) attends to node j at (j_1, ...) with b at index (j_1 - i_1 + n_1 - 1, ...).
   ToeplitzMask(std::vector<std::int64_t> extent, at::Tensor offsets,
                OffsetTransform transform = OffsetTransform::none);
-  // The same, after checking that `graph` is the grid of that extent, with or without diagonals.
-  static std::shared_ptr<const ToeplitzMask> for_graph(const Graph& graph, std::vector<std::int64_t> extent,
-                                                       at::Tensor offsets,
-                                                       OffsetTransform transform = OffsetTransform::none);
   std::string name() const override { return "toeplitz"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
-  std::int64_t num_heads() const override { return offsets_.size(0); }
+  std::int64_t heads() const override { return offsets_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {offsets_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   // [H, 2 n_1 - 1, ...] in the given dtype, transformed
@@ -86,8 +82,11 @@ class ToeplitzMask final : public Mask {
   OffsetTransform transform_;
 };
 
-struct RootedForest;    // src/masks/cpu/forest.h
-struct ForestOnDevice;  // src/masks/forest_cuda.h
+// Throws unless the graph is the grid of that extent, with or without diagonals, in row-major order.
+void check_grid(const Graph& graph, const std::vector<std::int64_t>& extent);
+
+struct RootedForest;
+struct ForestOnDevice;
 
 // Affine mapping of distances on forests (Choromanski 2022): exp(a dist(i, j) + b) within a tree, 0 between
 // trees.
@@ -98,11 +97,11 @@ class ForestMask final : public Mask {
   ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length length = Length::hops);
   std::string name() const override { return "forest"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
-  std::int64_t num_heads() const override { return a_.size(0); }
+  std::int64_t heads() const override { return a_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {a_, b_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override { return apply(x); }
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   std::int64_t num_nodes_;
@@ -126,11 +125,11 @@ class HypercubeHeatMask final : public Mask {
                                                             Laplacian laplacian = Laplacian::combinatorial);
   std::string name() const override { return "hypercube-heat"; }
   std::int64_t num_nodes() const override { return std::int64_t{1} << dimension_; }
-  std::int64_t num_heads() const override { return beta_.size(0); }
+  std::int64_t heads() const override { return beta_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {beta_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override { return apply(x); }
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   int dimension_;
@@ -147,12 +146,12 @@ class ShortestPathMask final : public Mask {
   ShortestPathMask(const Graph& graph, at::Tensor table, std::int64_t max_bytes = std::int64_t{1} << 30);
   std::string name() const override { return "shortest-path"; }
   std::int64_t num_nodes() const override { return distance_.size(0); }
-  std::int64_t num_heads() const override { return table_.size(0); }
+  std::int64_t heads() const override { return table_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {table_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   at::Tensor dense(at::ScalarType dtype) const override;
-  MaskCost cost() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
   const at::Tensor& distance() const { return distance_; }  // [N, N] uint8, max_distance + 1: farther
 
  private:
@@ -168,13 +167,12 @@ class DegreeMask final : public Mask {
   DegreeMask(const Graph& graph, at::Tensor logits);
   std::string name() const override { return "degree"; }
   std::int64_t num_nodes() const override { return degree_.size(0); }
-  std::int64_t num_heads() const override { return logits_.size(0); }
+  std::int64_t heads() const override { return logits_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {logits_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override { return apply(x); }
-  bool has_low_rank() const override { return true; }
-  LowRankFactors low_rank() const override;
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  Factors factors() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   at::Tensor logits_, degree_;  // degree: [N] int64, clipped
@@ -187,12 +185,10 @@ class NeighbourMask final : public Mask {
   std::string name() const override { return "neighbours"; }
   std::int64_t num_nodes() const override { return pattern_->num_nodes(); }
   std::optional<c10::Device> device() const override { return pattern_->device(); }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  bool has_entries() const override { return true; }
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   std::vector<SparseEntries> entries() const override;
-  std::int64_t num_entries_total() const override { return pattern_->nnz(); }
-  MaskCost cost() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   std::shared_ptr<const SparsePattern> pattern_;
@@ -205,16 +201,32 @@ class LearnedFeaturesMask final : public Mask {
   explicit LearnedFeaturesMask(at::Tensor features);  // [H, N, R]
   std::string name() const override { return "learned-features"; }
   std::int64_t num_nodes() const override { return features_.size(1); }
-  std::int64_t num_heads() const override { return features_.size(0); }
+  std::int64_t heads() const override { return features_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {features_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override { return apply(x); }
-  bool has_low_rank() const override { return true; }
-  LowRankFactors low_rank() const override { return {features_, features_}; }
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  Factors factors() const override { return {features_, features_}; }
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   at::Tensor features_;
+};
+
+// Any matrix of low rank, given by its factors: M = left right^T.
+class LowRankMask final : public Mask {
+ public:
+  LowRankMask(at::Tensor left, at::Tensor right);  // [1 or H, N, R]
+  std::string name() const override { return "low-rank"; }
+  std::int64_t num_nodes() const override { return left_.size(1); }
+  std::int64_t heads() const override { return left_.size(0) == 1 ? right_.size(0) : left_.size(0); }
+  std::vector<at::Tensor> parameters() const override { return {left_, right_}; }
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  Factors factors() const override { return {left_, right_}; }
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
+
+ private:
+  at::Tensor left_, right_;
 };
 
 // Any matrix, given in full.
@@ -223,12 +235,12 @@ class DenseMask final : public Mask {
   explicit DenseMask(at::Tensor matrix);  // [H, N, N] or [N, N]
   std::string name() const override { return "dense"; }
   std::int64_t num_nodes() const override { return matrix_.size(-1); }
-  std::int64_t num_heads() const override { return matrix_.dim() == 3 ? matrix_.size(0) : 1; }
+  std::int64_t heads() const override { return matrix_.dim() == 3 ? matrix_.size(0) : 1; }
   std::vector<at::Tensor> parameters() const override { return {matrix_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   at::Tensor dense(at::ScalarType dtype) const override;
-  MaskCost cost() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   at::Tensor matrix_;
@@ -240,14 +252,12 @@ class SparseMask final : public Mask {
   SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor values);  // values: [H, nnz]
   std::string name() const override { return "sparse"; }
   std::int64_t num_nodes() const override { return pattern_->num_nodes(); }
-  std::int64_t num_heads() const override { return values_.size(0); }
+  std::int64_t heads() const override { return values_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {values_}; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  bool has_entries() const override { return true; }
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   std::vector<SparseEntries> entries() const override { return {{pattern_, values_}}; }
-  std::int64_t num_entries_total() const override { return pattern_->nnz(); }
-  MaskCost cost() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   std::shared_ptr<const SparsePattern> pattern_;
@@ -269,14 +279,12 @@ class SpeMask final : public Mask {
                                                       std::uint64_t seed = 0);
   std::string name() const override { return is_sine() ? "spe-sine" : "spe-convolutional"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
-  std::int64_t num_heads() const override { return parameters_.front().size(0); }
+  std::int64_t heads() const override { return parameters_.front().size(0); }
   std::vector<at::Tensor> parameters() const override { return parameters_; }
-  at::Tensor apply(const at::Tensor& x) const override;
-  at::Tensor apply_transposed(const at::Tensor& x) const override;
-  bool has_low_rank() const override { return true; }
-  std::int64_t rank() const override { return noise_.size(2); }
-  LowRankFactors low_rank() const override;
-  MaskCost cost() const override;
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
+  Factors factors() const override;
+  MaskProfile profile() const override;
+  MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 
  private:
   SpeMask(std::int64_t num_nodes, std::vector<at::Tensor> parameters, std::int64_t noise_rows,
@@ -287,5 +295,10 @@ class SpeMask final : public Mask {
   std::vector<at::Tensor> parameters_;
   at::Tensor noise_;  // [H, 2K or N + P - 1, R] float64, standard normal
 };
+
+template <>
+std::span<const Word<OffsetTransform>> words<OffsetTransform>();
+template <>
+std::span<const Word<HypercubeHeatMask::Laplacian>> words<HypercubeHeatMask::Laplacian>();
 
 }  // namespace topomask

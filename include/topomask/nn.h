@@ -41,7 +41,7 @@ struct MaskSite {
 };
 // The mask of a variant on a grid of patches, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
 // parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
-// kernel that hardly decays. Learned masks are used as |M| (absolute_mask.h).
+// kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask).
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
 

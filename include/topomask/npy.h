@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "topomask/read_options.h"
+
 namespace topomask {
 
 struct NpyArray {
@@ -30,7 +32,8 @@ NpyArray parse_npy(std::string_view content, const std::string& name);
 std::string format_npy(const NpyArray& array);
 
 // The arrays of an archive by name without ".npy"; those that parse_npy rejects for their dtype are left out.
-std::map<std::string, NpyArray> read_npz_arrays(std::string_view content, const std::string& name);
+std::map<std::string, NpyArray> read_npz_arrays(std::string_view content, const std::string& name,
+                                                const ReadOptions& options = {});
 
 // The archive is not compressed; it appears under its path whole or not at all. The same arrays give the same
 // bytes.

@@ -12,8 +12,8 @@
 namespace topomask {
 
 struct SafetensorsFile {
-  std::map<std::string, at::Tensor>
-      tensors;  // on the CPU, contiguous, by parameter name ("blocks.0.qkv.weight")
+  // By parameter name ("blocks.0.qkv.weight"); on the CPU, contiguous.
+  std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::string> metadata;
 };
 

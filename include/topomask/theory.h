@@ -37,6 +37,8 @@ struct KernelError {
   double error = 0, error_se = 0;
   double bias_diagonal = 0, bias_diagonal_se = 0;
   double bias_off_diagonal = 0, bias_off_diagonal_se = 0;
+  // trace(M_hat) / trace(M): 1 but for shared ensembles, whose diagonal is too large (docs/mathematics.md).
+  double diagonal_ratio = 0, diagonal_ratio_se = 0;
   double nonzeros_per_row = 0;  // of Phi, mean over rows and trials
   // |M_target - M_full|_F^2 / |M_full|_F^2 with the untruncated kernel; NaN where that does not exist.
   double truncation_error = 0;

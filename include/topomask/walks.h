@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "topomask/graph.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -53,5 +54,12 @@ std::vector<double> survival_function(const WalkOptions& options);
 // nodes visited, the start included; -1 after the walk has ended; on the device of the graph. (The features
 // never form this array.)
 at::Tensor sample_walks(const Graph& graph, const WalkOptions& options);
+
+template <>
+std::span<const Word<LengthLaw>> words<LengthLaw>();
+template <>
+std::span<const Word<StepLaw>> words<StepLaw>();
+template <>
+std::span<const Word<Coupling>> words<Coupling>();
 
 }  // namespace topomask

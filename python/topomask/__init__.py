@@ -8,29 +8,34 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 from topomask import nn
 from topomask._attention import attention, plan_attention
 from topomask._load import version as _version
-from topomask.combined_masks import AbsoluteMask, BlockDiagonalMask, GlobalTokensMask, ScaledMask, SumMask
 from topomask.features import WalkFeatures, sample_walk_features
 from topomask.graph import Graph, normalise, union
-from topomask.grf_mask import GRFMask, PowerSeriesMask
 from topomask.kernels import NodeKernel
 from topomask.mask import Mask
 from topomask.masks import (
+    AbsoluteMask,
+    BlockDiagonalMask,
     CausalMask,
+    ConvolutionalSPEMask,
     DegreeMask,
     DenseMask,
+    ForestMask,
+    GlobalTokensMask,
+    GRFMask,
+    HypercubeHeatMask,
     LearnedFeaturesMask,
     NeighbourMask,
     NoMask,
-    SparseMask,
-)
-from topomask.structured_masks import (
-    ConvolutionalSPEMask,
-    ForestMask,
-    HypercubeHeatMask,
+    PowerSeriesMask,
+    ScaledMask,
     ShortestPathMask,
     SineSPEMask,
+    SparseMask,
+    SumMask,
     ToeplitzMask,
+    catalogue,
 )
+from topomask.neighbours import Neighbours, knn, radius
 
 __version__ = _version()
 __all__ = [
@@ -49,6 +54,7 @@ __all__ = [
     "Mask",
     "NeighbourMask",
     "NoMask",
+    "Neighbours",
     "NodeKernel",
     "PowerSeriesMask",
     "ScaledMask",
@@ -59,9 +65,12 @@ __all__ = [
     "ToeplitzMask",
     "WalkFeatures",
     "attention",
+    "catalogue",
+    "knn",
     "nn",
     "normalise",
     "plan_attention",
+    "radius",
     "sample_walk_features",
     "union",
 ]

@@ -14,25 +14,17 @@ from topomask._load import load_operators
 load_operators()
 ops = torch.ops.topomask
 
-Pattern = list[Tensor]
-"""row_ptr [N+1] int64, col [nnz] int32, and the transpose: ptr [N+1] int64, row [nnz] int32, entry [nnz] int64."""
-
-
-def make_pattern(row_ptr: Tensor, col: Tensor) -> Pattern:
-    """A pattern from its rows; columns must ascend within a row."""
-    return [row_ptr, col, *ops.transpose_pattern(row_ptr, col)]
-
 
 def _unknown_size() -> torch.SymInt:
     return torch.library.get_ctx().new_dynamic_size()
 
 
-def _fake_graph(num_offsets: int | torch.SymInt) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_graph(nodes: int | torch.SymInt, device: torch.device | None = None) -> tuple[Tensor, Tensor, Tensor]:
     entries = _unknown_size()
     return (
-        torch.empty(num_offsets, dtype=torch.int64),
-        torch.empty(entries, dtype=torch.int32),
-        torch.empty(entries, dtype=torch.float32),
+        torch.empty(nodes + 1, dtype=torch.int64, device=device),
+        torch.empty(entries, dtype=torch.int32, device=device),
+        torch.empty(entries, dtype=torch.float32, device=device),
     )
 
 
@@ -42,32 +34,54 @@ def _fake_flag() -> Tensor:
 
 @torch.library.register_fake("topomask::graph_from_edges")
 def _(edge_index, edge_weight, num_nodes, undirected, duplicates, self_loops):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(num_nodes + 1), _fake_flag())
+    return (*_fake_graph(num_nodes), _fake_flag())
 
 
 @torch.library.register_fake("topomask::graph_from_csr")
 def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
+    like = {"device": "cpu"}
     return (
-        torch.empty(row_ptr.shape, dtype=torch.int64),
-        torch.empty(col.shape, dtype=torch.int32),
-        torch.empty(col.shape, dtype=torch.float32),
+        torch.empty(row_ptr.shape, dtype=torch.int64, **like),
+        torch.empty(col.shape, dtype=torch.int32, **like),
+        torch.empty(col.shape, dtype=torch.float32, **like),
         _fake_flag(),
     )
 
 
 @torch.library.register_fake("topomask::graph_from_dense")
 def _(adjacency):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(adjacency.shape[0] + 1), _fake_flag())
+    return (*_fake_graph(adjacency.shape[0]), _fake_flag())
 
 
-@torch.library.register_fake("topomask::load_graph")
-def _(spec):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(_unknown_size()), _fake_flag())
+def _fake_lists(points, size, queries):  # type: ignore[no-untyped-def]
+    rows = (points if queries is None else queries).shape[0]
+    wide = points.dtype if points.dtype == torch.float64 else torch.float32
+    return (
+        points.new_empty(rows, size, dtype=torch.int32),
+        points.new_empty(rows, size, dtype=wide),
+        points.new_empty(rows, dtype=torch.int32),
+    )
 
 
-@torch.library.register_fake("topomask::knn_graph")
-def _(points, k, symmetric):  # type: ignore[no-untyped-def]
-    return _fake_graph(points.shape[0] + 1)
+@torch.library.register_fake("topomask::knn")
+def _(points, k, queries, *others):  # type: ignore[no-untyped-def]
+    return _fake_lists(points, k, queries)
+
+
+@torch.library.register_fake("topomask::radius")
+def _(points, r, max_neighbours, queries, *others):  # type: ignore[no-untyped-def]
+    return _fake_lists(points, max_neighbours, queries)
+
+
+@torch.library.register_fake("topomask::knn_edges")
+@torch.library.register_fake("topomask::radius_edges")
+def _(points, *others):  # type: ignore[no-untyped-def]
+    return points.new_empty(2, _unknown_size(), dtype=torch.int64)
+
+
+@torch.library.register_fake("topomask::ptr_of_batch")
+def _(batch, num_graphs):  # type: ignore[no-untyped-def]
+    return batch.new_empty(num_graphs + 1, dtype=torch.int64)
 
 
 @torch.library.register_fake("topomask::grid_graph")
@@ -75,7 +89,7 @@ def _(extent, diagonals, wrap):  # type: ignore[no-untyped-def]
     nodes = 1
     for size in extent:
         nodes = nodes * size
-    return _fake_graph(nodes + 1)
+    return _fake_graph(nodes)
 
 
 @torch.library.register_fake("topomask::normalise")
@@ -91,11 +105,6 @@ def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
 @torch.library.register_fake("topomask::is_symmetric")
 def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
     return _fake_flag()
-
-
-@torch.library.register_fake("topomask::neighbour_pattern")
-def _(row_ptr, col, hops, include_self):  # type: ignore[no-untyped-def]
-    return torch.empty_like(row_ptr), col.new_empty(_unknown_size())
 
 
 @torch.library.register_fake("topomask::sample_features")
@@ -120,11 +129,6 @@ def _(seed, count):  # type: ignore[no-untyped-def]
     return torch.empty(count, dtype=torch.int64)
 
 
-@torch.library.register_fake("topomask::kernel_series")
-def _(kernel, max_power, modulation):  # type: ignore[no-untyped-def]
-    return torch.empty(max_power + 1, dtype=torch.float64)
-
-
 @torch.library.register_fake("topomask::exact_kernel")
 def _(row_ptr, col, weight, directed, kernel):  # type: ignore[no-untyped-def]
     nodes = row_ptr.shape[0] - 1
@@ -141,114 +145,61 @@ def _(grad, f, deposit_ptr, hop, load):  # type: ignore[no-untyped-def]
     return f.new_empty(f.shape)
 
 
-@torch.library.register_fake("topomask::transpose_pattern")
-def _(row_ptr, col):  # type: ignore[no-untyped-def]
-    return torch.empty_like(row_ptr), torch.empty_like(col), row_ptr.new_empty(col.shape[0])
-
-
-@torch.library.register_fake("topomask::product_pattern")
-def _(query, key):  # type: ignore[no-untyped-def]
-    offsets, col = query[:2]
-    nnz = _unknown_size()
-    return (
-        torch.empty_like(offsets),
-        col.new_empty(nnz),
-        torch.empty_like(offsets),
-        col.new_empty(nnz),
-        offsets.new_empty(nnz),
-    )
-
-
-@torch.library.register_fake("topomask::estimate_product_nnz")
-def _(query, key, sample):  # type: ignore[no-untyped-def]
-    return query[0].new_empty((), dtype=torch.float64)
-
-
-@torch.library.register_fake("topomask::merge_patterns")
-def _(row_ptrs, cols, offsets, num_nodes):  # type: ignore[no-untyped-def]
-    return (
-        row_ptrs[0].new_empty(num_nodes + 1),
-        cols[0].new_empty(_unknown_size()),
-        row_ptrs[0].new_empty(sum(col.shape[0] for col in cols)),
-    )
-
-
-@torch.library.register_fake("topomask::sparse_matmul")
-def _(values, x, pattern, transposed):  # type: ignore[no-untyped-def]
+@torch.library.register_fake("topomask::mask_multiply")
+def _(mask, constants, parameters, x, transposed):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape)
 
 
-@torch.library.register_fake("topomask::write_out")
-def _(values, pattern):  # type: ignore[no-untyped-def]
-    nodes = pattern[0].shape[0] - 1
-    return values.new_empty(values.shape[0], nodes, nodes)
+@torch.library.register_fake("topomask::mask_view")
+def _(mask, constants, parameters, what, dtype):  # type: ignore[no-untyped-def]
+    nodes, heads, entries, counted, per_head, rank = ops.mask_profile(mask)
+    sizes = {"dense": (heads, nodes, nodes), "factors": (2, heads, nodes, rank)}
+    if what == "values":
+        rows = 1 if per_head else max([1, *(p.shape[0] for p in parameters)])
+        return constants[0].new_empty(rows * (entries if counted else _unknown_size()), dtype=dtype)
+    return constants[0].new_empty(sizes[what], dtype=dtype)
 
 
-@torch.library.register_fake("topomask::write_out_backward")
-def _(grad, values, pattern):  # type: ignore[no-untyped-def]
-    return values.new_empty(values.shape)
+@torch.library.register_fake("topomask::mask_pattern")
+def _(mask, constants, parameters):  # type: ignore[no-untyped-def]
+    nodes, heads, _, _, per_head, _ = ops.mask_profile(mask)
+    tensors = []
+    for _ in range(heads if per_head else 1):
+        tensors.append(constants[0].new_empty(nodes + 1, dtype=torch.int64))
+        tensors.append(constants[0].new_empty(_unknown_size(), dtype=torch.int32))
+    return tensors
 
 
-@torch.library.register_fake("topomask::sparse_product")
-def _(query_values, key_values, query, key, product):  # type: ignore[no-untyped-def]
-    return query_values.new_empty(query_values.shape[0], product[1].shape[0])
-
-
-@torch.library.register_fake("topomask::forest_product")
-def _(x, a, row_ptr, col, weight, weighted):  # type: ignore[no-untyped-def]
-    return x.new_empty(x.shape)
-
-
-@torch.library.register_fake("topomask::hypercube_heat")
-def _(x, t, dimension):  # type: ignore[no-untyped-def]
-    return x.new_empty(x.shape)
-
-
-@torch.library.register_fake("topomask::check_hypercube")
-def _(row_ptr, col):  # type: ignore[no-untyped-def]
-    return torch.empty((), dtype=torch.int64)
-
-
-@torch.library.register_fake("topomask::hop_distances")
-def _(row_ptr, col, max_distance, max_bytes):  # type: ignore[no-untyped-def]
-    nodes = row_ptr.shape[0] - 1
-    return row_ptr.new_empty(nodes, nodes, dtype=torch.uint8)
-
-
-@torch.library.register_fake("topomask::spe_noise")
-def _(heads, rows, realisations, seed):  # type: ignore[no-untyped-def]
-    return torch.empty(heads, rows, realisations, dtype=torch.float64)
-
-
-@torch.library.register_fake("topomask::favor_projection")
-def _(num_features, d, seed, dtype, device):  # type: ignore[no-untyped-def]
-    return torch.empty(num_features, d, dtype=dtype, device=device)
-
-
-@torch.library.register_fake("topomask::feature_attention")
-def _(q, k, v, *others):  # type: ignore[no-untyped-def]
-    return v.new_empty(v.shape)
-
-
-@torch.library.register_fake("topomask::mask_attention")
-@torch.library.register_fake("topomask::dense_attention")
+@torch.library.register_fake("topomask::attention")
 def _(q, k, v, *others):  # type: ignore[no-untyped-def]
     return torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)  # a GPU keeps the order of v in memory
 
 
-def _fake_gradients(grad, *arguments):  # type: ignore[no-untyped-def]
-    """One for each of the first tensors; empty for those that need none."""
-    needs = arguments[-1]
-    return tuple(x.new_empty(x.shape if need else 0) for x, need in zip(arguments, needs))
+def _fake_gradients(inputs: list[Tensor], needs: list[int]) -> list[Tensor]:
+    """One for each tensor; empty for those that need none."""
+    return [x.new_empty(x.shape if need else 0) for x, need in zip(inputs, needs, strict=True)]
 
 
-for _name in (
-    "sparse_matmul",
-    "sparse_product",
-    "forest_product",
-    "hypercube_heat",
-    "mask_attention",
-    "feature_attention",
-    "dense_attention",
-):
-    torch.library.register_fake(f"topomask::{_name}_backward", _fake_gradients)
+@torch.library.register_fake("topomask::attention_forward")
+def _(q, k, v, mask, constants, parameters, kind, feature_map, engine, *others):  # type: ignore[no-untyped-def]
+    out = torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)
+    batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
+    shape = [int(size) for size in (q.shape[1], nodes, q.shape[-1], v.shape[-1])]
+    saved = ops.attention_saved(mask, shape, q.dtype, q.device, kind, feature_map, engine)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return [out, *(v.new_empty(batch * size[0], *size[1:], dtype=wide) for size in saved)]
+
+
+@torch.library.register_fake("topomask::attention_backward")
+def _(grad, q, k, v, mask, constants, parameters, *others):  # type: ignore[no-untyped-def]
+    return _fake_gradients([q, k, v, *parameters], others[-1])
+
+
+@torch.library.register_fake("topomask::mask_multiply_backward")
+def _(grad, mask, constants, parameters, x, transposed, needs):  # type: ignore[no-untyped-def]
+    return _fake_gradients([x, *parameters], needs)
+
+
+@torch.library.register_fake("topomask::mask_view_backward")
+def _(grad, mask, constants, parameters, what, dtype, needs):  # type: ignore[no-untyped-def]
+    return _fake_gradients(list(parameters), needs)

@@ -50,9 +50,8 @@ def sample_walk_features(
     """Features of every node of W = graph; a function of the arguments alone, whatever the machine."""
     law = length if isinstance(length, str) else "survival"
     survival = [] if isinstance(length, str) else [float(s) for s in length]
-    rows = graph.to("cpu")
     features = ops.sample_features(
-        rows.row_ptr, rows.col, rows.weight, num_walks, max_hops, law, p_halt, survival, step, coupling,
+        graph.row_ptr, graph.col, graph.weight, num_walks, max_hops, law, p_halt, survival, step, coupling,
         importance_weights, signed_seed(seed), ensemble,
     )  # fmt: skip
-    return WalkFeatures(*(part.to(graph.device) for part in features))
+    return WalkFeatures(*features)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -22,8 +24,9 @@ Duplicates = Literal["keep", "drop", "sum"]
 class Graph:
     """A graph of N nodes with E entries; an undirected edge is an entry in both rows.
 
-    Make one with a `from_...` function; they check everything and give a graph on the CPU. `to(device)` moves it, and a
-    mask is made where its graph is. Edge weights are constants: no gradient flows to them.
+    Make one with a `from_...` function; they check everything and give a graph on the device of what they are given.
+    `to(device)` moves it, and all that is made of it, masks too, is made where it is. Edge weights are constants: no
+    gradient flows to them.
     """
 
     row_ptr: Tensor
@@ -35,6 +38,10 @@ class Graph:
     directed: bool
     ptr: Tensor | None = None
     """[graphs+1] int64: where each graph of a batch begins, where this is a disjoint union."""
+    names: tuple[str, ...] = ()
+    """What the file calls the nodes; empty where it has no names."""
+    out_degree: int = -1
+    """Entries of every row where they are known to be as many, or -1: then nothing waits for a GPU to count them."""
 
     @property
     def num_nodes(self) -> int:
@@ -49,11 +56,12 @@ class Graph:
         return self.row_ptr.device
 
     def to(self, device: torch.device | str) -> Graph:
-        """The same graph there. What is asked of a graph is computed on the CPU, wherever it is."""
+        """The same graph there."""
         if torch.device(device) == self.device:
             return self
         ptr = None if self.ptr is None else self.ptr.to(device)
-        return Graph(self.row_ptr.to(device), self.col.to(device), self.weight.to(device), self.directed, ptr)
+        rows = (tensor.to(device) for tensor in (self.row_ptr, self.col, self.weight))
+        return Graph(*rows, self.directed, ptr, self.names, self.out_degree)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
@@ -62,9 +70,9 @@ class Graph:
 
     @staticmethod
     def from_edge_index(
-        edge_index: Tensor,
+        edge_index: Any,
         num_nodes: int | None = None,
-        edge_weight: Tensor | None = None,
+        edge_weight: Any = None,
         *,
         batch: Tensor | None = None,
         ptr: Tensor | None = None,
@@ -75,7 +83,7 @@ class Graph:
         """From edges as PyTorch Geometric keeps them.
 
         Args:
-            edge_index: [2, E] int64 or int32; an entry W[edge_index[0, e], edge_index[1, e]] for each column.
+            edge_index: [2, E] int64 or int32, a tensor or an array; an entry W[edge_index[0, e], edge_index[1, e]] for each column.
             num_nodes: N; by default one more than the largest node.
             edge_weight: [E], real; by default all 1.
             batch: [N] int64, ascending: which graph of a batch each node belongs to. No edge may join two.
@@ -85,6 +93,7 @@ class Graph:
             duplicates: parallel edges; "drop" keeps the first.
             self_loops: "drop" removes edges from a node to itself.
         """
+        edge_index = torch.as_tensor(edge_index)
         if num_nodes is None:
             if batch is not None:
                 num_nodes = batch.shape[0]
@@ -94,16 +103,16 @@ class Graph:
                 num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
         row_ptr, col, weight, directed = ops.graph_from_edges(
             edge_index.cpu(),
-            None if edge_weight is None else edge_weight.detach().cpu(),
+            None if edge_weight is None else torch.as_tensor(edge_weight).detach().cpu(),
             num_nodes,
             undirected,
             duplicates,
             self_loops,
         )
         graph = Graph(row_ptr, col, weight, bool(directed))
-        if batch is None and ptr is None:
-            return graph
-        return graph._with_batch(batch, ptr)
+        if batch is not None or ptr is not None:
+            graph = graph._with_batch(batch, ptr)
+        return graph.to(edge_index.device)
 
     def _with_batch(self, batch: Tensor | None, ptr: Tensor | None) -> Graph:
         if ptr is None:
@@ -139,16 +148,18 @@ class Graph:
     @staticmethod
     def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
         """From CSR tensors: row_ptr [N+1], col [E] (need not be sorted), weight [E] or all 1."""
+        device = row_ptr.device
         row_ptr, col, weight, directed = ops.graph_from_csr(
             row_ptr.cpu(), col.cpu(), None if weight is None else weight.detach().cpu()
         )
-        return Graph(row_ptr, col, weight, bool(directed))
+        return Graph(row_ptr, col, weight, bool(directed)).to(device)
 
     @staticmethod
     def from_dense(adjacency: Tensor) -> Graph:
         """From [N, N] of any real dtype; zero means no edge. Directed unless it equals its transpose."""
-        row_ptr, col, weight, directed = ops.graph_from_dense(torch.as_tensor(adjacency).detach().cpu())
-        return Graph(row_ptr, col, weight, bool(directed))
+        adjacency = torch.as_tensor(adjacency).detach()
+        row_ptr, col, weight, directed = ops.graph_from_dense(adjacency.cpu())
+        return Graph(row_ptr, col, weight, bool(directed)).to(adjacency.device)
 
     @staticmethod
     def from_scipy(matrix: Any) -> Graph:
@@ -179,24 +190,40 @@ class Graph:
         return replace(built, directed=bool(graph.is_directed()))
 
     @staticmethod
-    def from_pyg(data: Any) -> Graph:
-        """From a PyTorch Geometric Data or Batch: edge_index, edge_weight (or 1-D edge_attr), num_nodes, ptr."""
-        weight = getattr(data, "edge_weight", None)
-        if weight is None:
+    def from_pyg(data: Any, weight: str | None = None) -> Graph:
+        """From a PyTorch Geometric Data or Batch: edge_index, num_nodes, ptr, and a weight for each edge.
+
+        weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real number
+        per edge, [E] or [E, 1]; whole numbers are labels more often than weights and count only if they are named.
+        """
+        if weight is not None:
+            values = getattr(data, weight, None)
+            if values is None:
+                raise ValueError(f"Graph: the data have no attribute '{weight}'")
+        else:
+            values = getattr(data, "edge_weight", None)
             attributes = getattr(data, "edge_attr", None)
-            weight = attributes if attributes is not None and attributes.dim() == 1 else None
+            if values is None and attributes is not None and attributes.is_floating_point():
+                values = attributes if attributes.dim() == 1 or attributes.shape[1:] == (1,) else None
+        if values is not None and values.dim() == 2 and values.shape[1] == 1:
+            values = values[:, 0]
         return Graph.from_edge_index(
-            data.edge_index, int(data.num_nodes), weight, ptr=getattr(data, "ptr", None)
+            data.edge_index, int(data.num_nodes), values, ptr=getattr(data, "ptr", None)
         )
 
     @staticmethod
-    def from_points(points: Tensor, k: int = 3, *, symmetric: bool = True) -> Graph:
-        """The exact k nearest neighbours of points [N, D] by Euclidean distance.
+    def from_points(points: Any, k: int | None = None, *, symmetric: bool | None = None, **options: Any) -> Graph:
+        """The exact k nearest neighbours of points [N, D] by Euclidean distance, on the points' device.
 
-        symmetric: undirected, i ~ j if either is near the other; otherwise exactly k edges out of each node.
+        Args:
+            points: [N, D], a tensor or an array; distances are computed in its precision.
+            k: neighbours of each node (3).
+            symmetric: undirected, i ~ j if either is near the other (True); otherwise exactly k edges out of each node.
+            options: batch, ptr and box, as in `topomask.knn`.
         """
-        row_ptr, col, weight = ops.knn_graph(points.detach().cpu(), k, symmetric)
-        return Graph(row_ptr, col, weight, directed=not symmetric)
+        from topomask.neighbours import knn_graph
+
+        return knn_graph(points, k, symmetric=symmetric, **options)
 
     @staticmethod
     def grid(*extent: int, diagonals: bool = False, wrap: bool = False) -> Graph:
@@ -205,27 +232,32 @@ class Graph:
         return Graph(row_ptr, col, weight, directed=False)
 
     @staticmethod
-    def load(spec: str) -> Graph:
-        """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4"."""
-        row_ptr, col, weight, directed = ops.load_graph(spec)
-        return Graph(row_ptr, col, weight, bool(directed))
+    def load(spec: str | Path, **options: str) -> Graph:
+        """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4".
+
+        options: duplicates, self_loops, isolated, components, direction and max_file_size, as the command line's.
+        `names` then holds what the file calls the nodes, where it does.
+        """
+        row_ptr, col, weight, directed, names, remarks = ops.load_graph(
+            str(spec), list(options), [str(option) for option in options.values()]
+        )
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
+        return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
     def normalised(self, how: Normalisation = "symmetric") -> Graph:
         """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max_ij |A_ij| d_i, "none" A."""
-        rows = self.to("cpu")
-        weight = ops.normalise(rows.row_ptr, rows.col, rows.weight, self.directed, how)
-        return replace(self, weight=weight.to(self.device))
+        weight = ops.normalise(self.row_ptr, self.col, self.weight, self.directed, how)
+        return replace(self, weight=weight)
 
     def transposed(self) -> Graph:
         """Every edge the other way round."""
-        rows = self.to("cpu")
-        row_ptr, col, weight = ops.transpose_graph(rows.row_ptr, rows.col, rows.weight)
-        return replace(rows, row_ptr=row_ptr, col=col, weight=weight).to(self.device)
+        row_ptr, col, weight = ops.transpose_graph(self.row_ptr, self.col, self.weight)
+        return replace(self, row_ptr=row_ptr, col=col, weight=weight, out_degree=-1)
 
     def is_symmetric(self) -> bool:
         """Whether W equals its transpose, weights included."""
-        rows = self.to("cpu")
-        return bool(ops.is_symmetric(rows.row_ptr, rows.col, rows.weight))
+        return bool(ops.is_symmetric(self.row_ptr, self.col, self.weight))
 
     def degrees(self) -> Tensor:
         """[N] int64: entries of each row."""
@@ -255,12 +287,27 @@ class Graph:
         coupling: str = "independent",
     ) -> Tensor:
         """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, -1 after the end."""
-        rows = self.to("cpu")
-        walks = ops.sample_walks(
-            rows.row_ptr, rows.col, rows.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
+        return ops.sample_walks(
+            self.row_ptr, self.col, self.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
             signed_seed(seed), 0,
         )  # fmt: skip
-        return walks.to(self.device)
+
+
+def as_graph(graph: Any) -> Graph:
+    """A Graph of what people have: one already, a NetworkX graph, a SciPy matrix, or a PyTorch Geometric Data."""
+    if isinstance(graph, Graph):
+        return graph
+    for attributes, convert in (
+        (("nodes", "edges", "is_directed"), Graph.from_networkx),
+        (("tocsr", "shape"), Graph.from_scipy),
+        (("edge_index", "num_nodes"), Graph.from_pyg),
+    ):
+        if all(hasattr(graph, name) for name in attributes):
+            return convert(graph)
+    raise TypeError(
+        f"expected a topomask.Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data, got "
+        f"{type(graph).__name__}; Graph.from_edge_index makes one of edges"
+    )
 
 
 def signed_seed(seed: int) -> int:

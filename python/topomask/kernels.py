@@ -8,8 +8,8 @@ import torch
 
 from topomask._ops import ops
 from topomask.graph import Graph, Normalisation
-from topomask.grf_mask import DEFAULT_KERNEL, GRFMask
 from topomask.mask import csr_tensor
+from topomask.masks import GRFMask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ class NodeKernel:
 
     Args:
         graph: N nodes.
-        kernel: "reg-laplacian:d=2,sigma2=0.25", "diffusion:sigma2=1", "p-step:p=2,a=2", "inverse-cosine",
+        kernel: "reg-laplacian:d=2,sigma2=0.25" (the default), "diffusion:sigma2=1", "p-step:p=2,a=2", "inverse-cosine",
             "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25" or "modulation:1,0.5".
         num_walks, p_halt, max_hops, coupling, seed: of the walks, as in GRFMask.
         exact: the untruncated kernel by dense linear algebra instead, for small graphs.
@@ -37,7 +37,7 @@ class NodeKernel:
     def __init__(
         self,
         graph: Graph,
-        kernel: str = DEFAULT_KERNEL,
+        kernel: str | None = None,
         *,
         num_walks: int = 64,
         p_halt: float = 0.2,
@@ -81,13 +81,14 @@ class NodeKernel:
         graph = self.graph.to("cpu")
         if self.exact:
             w = graph.normalised(self.normalise)
-            self._matrix = ops.exact_kernel(w.row_ptr, w.col, w.weight, w.directed, self.kernel)
+            self._matrix = ops.exact_kernel(w.row_ptr, w.col, w.weight, w.directed, self.kernel or "")
             return self
         mask = GRFMask(
             graph, self.num_walks, self.p_halt, self.max_hops, seed=self.seed, init=self.kernel,
             coupling=self.coupling, normalise=self.normalise, dtype=torch.float64,  # type: ignore[arg-type]
         )  # fmt: skip
-        query, key = mask.features()
+        with torch.no_grad():
+            query, key = mask.features()
         self._query, self._key = query, key
         return self
 
@@ -109,6 +110,10 @@ class NodeKernel:
     def _checked(self, nodes: npt.ArrayLike) -> torch.Tensor:
         index = torch.as_tensor(nodes)
         count = self.graph.num_nodes
+        if index.dtype == torch.bool:
+            if index.shape != (count,):
+                raise ValueError(f"NodeKernel: a boolean mask of nodes must be [{count}], got {list(index.shape)}")
+            return index.nonzero()[:, 0]
         if index.dim() == 2 and index.shape[1] == 1:
             index = index[:, 0]
         if index.dim() != 1 or index.is_floating_point() or bool(((index < 0) | (index >= count)).any()):

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import json
 import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from topomask._ops import Pattern, ops
+from topomask._ops import ops
+
+if TYPE_CHECKING:
+    from topomask.graph import Graph
+
+Pattern = list[Tensor]
+"""row_ptr [N+1] int64 and col [nnz] int32, ascending within a row."""
+Entries = list[tuple[Pattern, Tensor]]
+Expression = tuple[str, list[Tensor], list[Tensor]]
+"""How the library knows a mask: a recipe, the constants of its graph, its parameters."""
 
 
 class ExactBuffers(nn.Module):
-    """A module whose numbers that belong to a graph (weights, loads, noise) keep their precision.
+    """A module whose numbers that belong to a graph keep their precision.
 
     module.to(bfloat16) or module.double() is meant for parameters; these buffers follow to another device only.
     """
@@ -59,46 +72,46 @@ class Mask(ExactBuffers):
         """M x."""
         return self.multiply(x)
 
-    def entries(self) -> list[tuple[Pattern, Tensor]] | None:
-        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one a head; None where M is not sparse."""
+    def entries(self) -> Entries | None:
+        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one per head; None where M is not sparse."""
         return None
-
-    def num_entries(self) -> int:
-        """Nonzeros over all patterns, -1 where M is not sparse."""
-        return -1
-
-    def entries_per_head(self) -> bool:
-        """Whether each head has a pattern of its own."""
-        return False
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         """left and right, [1 or heads, N, R], with M = left right^T; None where there are none."""
         return None
 
-    def rank(self) -> int:
-        """R of the factors, 0 where there are none."""
-        return 0
-
-    def sparse_factors(self) -> list[tuple[tuple[Pattern, Tensor], tuple[Pattern, Tensor]]] | None:
-        """left and right with M = left right^T, each a pattern and its values [1 or heads, nnz]: one pair, or one a
-        head; None where there are none."""
-        return None
-
-    def cost(self) -> tuple[float, float]:
-        """Multiply-adds, and bytes moved in float32, to multiply one column; the planner's guess for `feature`."""
-        return float(self.num_nodes) ** 2, 4 * float(self.num_nodes) ** 2
-
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """M as [heads, N, N], differentiable; for small graphs."""
+        expression = self._tensors()
+        if expression is not None:
+            return ops.mask_view(*expression, "dense", dtype)
         n = self.num_nodes
+        return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
+
+    def _tensors(self) -> Expression | None:
+        """A mask of one's own by its entries or factors; None where it can only multiply."""
         entries = self.entries()
         if entries is not None:
-            parts = [ops.write_out(values.to(dtype), pattern) for pattern, values in entries]
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
+            parts = [ops.make_tensor_mask("sparse", pattern[:2], [values]) for pattern, values in entries]
+            if len(parts) > 1:
+                raise ValueError(f"{type(self).__name__}: entries of your own must share one pattern")
+            return *parts[0], [entries[0][1]]
         factors = self.factors()
-        if factors is not None:
-            return factors[0].to(dtype) @ factors[1].to(dtype).transpose(-2, -1)
-        return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
+        if factors is None:
+            return None
+        return *ops.make_tensor_mask("low-rank", [], list(factors)), list(factors)
+
+    def _expression(self) -> Expression | None:
+        """None where the library can only ask for products."""
+        return self._tensors()
+
+    def _written_out(self) -> Expression:
+        """As a part of another mask: where there is nothing better, by the matrix."""
+        expression = self._expression()
+        if expression is not None:
+            return expression
+        matrix = self.dense()
+        return *ops.make_tensor_mask("dense", [], [matrix]), [matrix]
 
     def extra_repr(self) -> str:
         return f"nodes={self.num_nodes}, heads={self.heads}"
@@ -116,13 +129,150 @@ class Mask(ExactBuffers):
             if isinstance(module, Mask) and module is not self and name.removeprefix("masks.").count(".") == 0
         ]
 
-    def _check_columns(self, x: Tensor) -> None:
-        if x.dim() != 3 or x.shape[1] != self.num_nodes or self.heads not in (1, x.shape[0]):
-            heads = "H" if self.heads == 1 else str(self.heads)
-            raise ValueError(
-                f"{type(self).__name__}: x must be [heads, nodes, columns] = [{heads}, {self.num_nodes}, C], "
-                f"got {list(x.shape)}"
+
+class LibraryMask(Mask):
+    """A mask that the library knows: a recipe, constants as buffers, and parameters by their names."""
+
+    _recipe: str
+    _names: tuple[str, ...] = ()
+
+    def _adopt(self, expression: Expression) -> None:
+        """Takes over what an operator made; parameters that are there already stay."""
+        self._recipe, constants, parameters = expression
+        self.num_nodes, self.heads = ops.mask_profile(self._recipe)[:2]
+        for index, constant in enumerate(constants):
+            self.register_buffer(f"_constant{index}", constant, persistent=False)
+        for name, parameter in zip(self._names, parameters, strict=True):
+            if name not in self._parameters:
+                self.register_parameter(name, nn.Parameter(parameter))
+        # What the library made for the constants goes with them.
+        weakref.finalize(self, ops.forget_masks)
+
+    def _expression(self) -> Expression:
+        constants = [tensor for tensor in self._buffers.values() if tensor is not None]
+        return self._recipe, constants, [getattr(self, name) for name in self._names]
+
+    def _tensors(self) -> Expression | None:
+        return self._expression()
+
+    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
+        return ops.mask_multiply(*self._expression(), x, transposed)
+
+    def entries(self) -> Entries | None:
+        if self.num_entries() < 0:
+            return None
+        expression = self._expression()
+        dtype = torch.float64 if any(p.dtype == torch.float64 for p in expression[2]) else torch.float32
+        tensors = ops.mask_pattern(*expression)
+        patterns = [tensors[i : i + 2] for i in range(0, len(tensors), 2)]
+        flat = ops.mask_view(*expression, "values", dtype)
+        if len(patterns) == 1:
+            return [(patterns[0], flat.view(-1, patterns[0][1].shape[0]))]
+        values = flat.split([pattern[1].shape[0] for pattern in patterns])
+        return [(pattern, own.unsqueeze(0)) for pattern, own in zip(patterns, values, strict=True)]
+
+    def factors(self) -> tuple[Tensor, Tensor] | None:
+        if self.rank() == 0:
+            return None
+        left, right = ops.mask_view(*self._expression(), "factors", torch.float32)
+        return left, right
+
+    def num_entries(self) -> int:
+        """Nonzeros over all patterns, counted or estimated; -1 where M is not sparse."""
+        return int(ops.mask_profile(self._expression()[0])[2])
+
+    def rank(self) -> int:
+        """R of the factors, 0 where there are none."""
+        return int(ops.mask_profile(self._expression()[0])[5])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+class CatalogueMask(LibraryMask):
+    """A mask that the library makes by its name. Settings that are None are the library's defaults."""
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph | None = None,
+        *,
+        num_nodes: int = 0,
+        heads: int = 1,
+        settings: Mapping[str, Any] | None = None,
+        given: Mapping[str, Any] | None = None,
+        dtype: torch.dtype = torch.float32,
+        parameters: Sequence[str] = (),
+    ) -> None:
+        super().__init__(num_nodes if graph is None else graph.num_nodes)
+        self._names = tuple(parameters)
+        self._name, self._heads, self._dtype = name, heads, dtype
+        self._settings = {key: as_text(value) for key, value in (settings or {}).items() if value is not None}
+        self._make(graph, {key: as_tensor(value, dtype) for key, value in (given or {}).items() if value is not None})
+
+    def _make(self, graph: Graph | None, given: Mapping[str, Tensor]) -> None:
+        tensors = [] if graph is None else [graph.row_ptr, graph.col, graph.weight]
+        if graph is not None and graph.ptr is not None:
+            tensors.append(graph.ptr)
+        self._adopt(
+            ops.make_mask(
+                self._name, tensors, graph is not None and graph.directed,
+                -1 if graph is None else graph.out_degree, self.num_nodes, self._heads,
+                json.dumps(self._settings), list(given), list(given.values()), self._dtype,
+                torch.device("cpu") if graph is None else graph.device,
             )
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        own = "".join(f", {key}={value}" for key, value in self._settings.items())
+        return super().extra_repr() + own
+
+
+class CombinedMask(LibraryMask):
+    """A mask of masks. It follows its parts: their parameters, and fresh walks too."""
+
+    def __init__(self, name: str, masks: Sequence[Mask], numbers: Sequence[int] = ()) -> None:
+        for mask in masks:
+            if not isinstance(mask, Mask):
+                raise TypeError(f"{type(self).__name__}: expected masks, got {type(mask).__name__}")
+        if not masks:
+            raise ValueError(f"{type(self).__name__}: masks must hold at least one mask, got none")
+        super().__init__(masks[0].num_nodes)
+        self._name, self._numbers = name, list(numbers)
+        self._combined: tuple[tuple[str, ...], str] | None = None
+
+    def _parts(self) -> list[Mask]:
+        return [module for module in (*self.children(), *getattr(self, "masks", ())) if isinstance(module, Mask)]
+
+    def _own_parameters(self) -> list[Tensor]:
+        return []
+
+    def _expression(self) -> Expression:
+        expressions = [mask._written_out() for mask in self._parts()]
+        constants = [tensor for _, own, _ in expressions for tensor in own]
+        parameters = [tensor for *_, own in expressions for tensor in own] + self._own_parameters()
+        recipes = tuple(recipe for recipe, *_ in expressions)
+        if self._combined is None or self._combined[0] != recipes:
+            made = ops.combine_masks(self._name, list(recipes), self._numbers, constants, parameters)
+            self._combined = recipes, made
+            self.num_nodes, self.heads = ops.mask_profile(made)[:2]
+        return self._combined[1], constants, parameters
+
+
+def as_text(value: Any) -> str:
+    """A setting as the library reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return ",".join(repr(float(number)) for number in value)
+
+
+def as_tensor(value: Any, dtype: torch.dtype) -> Tensor:
+    tensor = torch.as_tensor(value).detach()
+    return tensor.clone() if tensor.is_floating_point() else tensor.to(dtype)
 
 
 def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None = None) -> Tensor:
@@ -133,21 +283,3 @@ def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None
         return torch.sparse_csr_tensor(
             row_ptr, col.long(), values, (n, n if columns is None else columns), check_invariants=False
         )
-
-
-class PatternBuffers(ExactBuffers):
-    """A pattern as buffers that follow the module but stay out of its state dict: the graph makes them again."""
-
-    _names = ("row_ptr", "col", "transposed_ptr", "transposed_row", "transposed_entry")
-
-    def __init__(self, pattern: Pattern) -> None:
-        super().__init__()
-        for name, tensor in zip(self._names, pattern):
-            self.register_buffer(name, tensor, persistent=False)
-
-    def pattern(self) -> Pattern:
-        return [getattr(self, name) for name in self._names]
-
-    @property
-    def nnz(self) -> int:
-        return self.get_buffer("col").shape[0]

@@ -1,174 +1,483 @@
-"""Masks that are given by their entries, their factors or their matrix."""
+"""The masks of the library as modules: buffers, parameters and a docstring each. Names, settings and defaults are
+those of its catalogue (`topomask.catalogue()`); a setting that is None is its default."""
 
 from __future__ import annotations
 
-import math
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from topomask._ops import Pattern, make_pattern, ops
-from topomask.graph import Graph
-from topomask.mask import Mask, PatternBuffers
+from topomask._ops import ops
+from topomask.graph import Graph, Normalisation, as_graph
+from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask, csr_tensor
+
+Numbers = Sequence[float] | Tensor
 
 
-class SparseMask(Mask):
-    """Any sparse matrix: a pattern for all heads and learnable values, [heads, nnz] in the pattern's order."""
-
-    def __init__(self, row_ptr: Tensor, col: Tensor, values: Tensor, *, learnable: bool = True) -> None:
-        values = torch.as_tensor(values)
-        if values.dim() != 2 or values.shape[1] != col.shape[0]:
-            raise ValueError(
-                f"SparseMask: values must be [H, {col.shape[0]}], as many as the pattern has entries, "
-                f"got {list(values.shape)}"
-            )
-        super().__init__(row_ptr.shape[0] - 1, values.shape[0])
-        self.rows = PatternBuffers(make_pattern(row_ptr.cpu(), col.cpu()))
-        self.values = nn.Parameter(values.detach().clone(), requires_grad=learnable)
-        self.to(values.device)
-
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        self._check_columns(x)
-        return ops.sparse_matmul(self.values.to(x.dtype), x, self.rows.pattern(), transposed)
-
-    def entries(self) -> list[tuple[Pattern, Tensor]] | None:
-        return [(self.rows.pattern(), self.values)]
-
-    def num_entries(self) -> int:
-        return self.rows.nnz
-
-    def cost(self) -> tuple[float, float]:
-        nnz = float(self.rows.nnz)
-        return nnz, 4 * (nnz + self.num_nodes)
+def catalogue() -> list[dict[str, Any]]:
+    """Every mask: name, description, cost, settings with defaults, parameters with shapes."""
+    return json.loads(ops.mask_catalogue())
 
 
-class NeighbourMask(SparseMask):
-    """M_ij = 1 where j lies within `hops` steps of i along the edges, else 0 (hard, as in GAT)."""
+class GRFMask(CatalogueMask):
+    """Graph random features with learnable f: M = Phi Psi^T estimates sum_k (f * f)_k W^k at O(N) cost.
 
-    def __init__(self, graph: Graph, hops: int = 1, *, include_self: bool = True) -> None:
-        rows = graph.to("cpu")
-        row_ptr, col = ops.neighbour_pattern(rows.row_ptr, rows.col, hops, include_self)
-        ones = torch.ones(1, col.shape[0], device=graph.device)
-        super().__init__(row_ptr, col, ones, learnable=False)
-        del self.values  # nothing is learned: no part of a state dict
-        self.register_buffer("values", ones, persistent=False)
+    The walks are sampled once, here, on the device of the graph; the same graph, settings and seed give the walks of
+    the C++ library and of `topomask features`, bit for bit. `f` is the parameter, [heads, max_hops + 1].
 
-
-class _PlacedMask(Mask):
-    """A mask that has no tensors but must know where it is when it is a part of another."""
-
-    def __init__(self, num_nodes: int, heads: int = 1) -> None:
-        super().__init__(num_nodes, heads)
-        self.register_buffer("place", torch.empty(0), persistent=False)
-
-
-class NoMask(_PlacedMask):
-    """Attention without a mask: all entries 1."""
-
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        self._check_columns(x)
-        return x.sum(1, keepdim=True).expand_as(x)
-
-    def factors(self) -> tuple[Tensor, Tensor] | None:
-        ones = torch.ones(1, self.num_nodes, 1, device=self.device)
-        return ones, ones
-
-    def rank(self) -> int:
-        return 1
-
-    def cost(self) -> tuple[float, float]:
-        return float(self.num_nodes), 8.0 * self.num_nodes
-
-
-class CausalMask(_PlacedMask):
-    """M_ij = 1 for j <= i, as a prefix sum."""
-
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        self._check_columns(x)
-        return x.flip(1).cumsum(1).flip(1) if transposed else x.cumsum(1)
-
-    def cost(self) -> tuple[float, float]:
-        return float(self.num_nodes), 8.0 * self.num_nodes
-
-
-class LowRankMask(Mask):
-    """What masks have in common that implement `factors` and `rank`."""
-
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        self._check_columns(x)
-        factors = self.factors()
-        assert factors is not None
-        left, right = (part.to(x.dtype) for part in (reversed(factors) if transposed else factors))
-        return left @ (right.transpose(-2, -1) @ x)
-
-    def cost(self) -> tuple[float, float]:
-        entries = float(self.num_nodes * self.rank())
-        return 2 * entries, 8 * (entries + self.num_nodes)
-
-
-class DegreeMask(LowRankMask):
-    """sin(pi/4 (z(d_i) + z(d_j))) with learnable z = sigmoid(logits), logits [heads, max_degree + 1]; rank 2."""
-
-    def __init__(self, graph: Graph, heads: int = 1, *, max_degree: int | None = None) -> None:
-        super().__init__(graph.num_nodes, heads)
-        degree = graph.degrees()
-        largest = int(degree.max()) if degree.numel() else 0
-        last = largest if max_degree is None else max_degree
-        self.register_buffer("degree", degree.clamp_max(last), persistent=False)
-        # z = (1 + degree) / (2 + degree) at first
-        self.logits = nn.Parameter(
-            torch.arange(1, last + 2, device=graph.device).log().expand(heads, -1).clone()
-        )
-
-    def factors(self) -> tuple[Tensor, Tensor] | None:
-        angle = torch.sigmoid(self.logits)[:, self.get_buffer("degree")] * (math.pi / 4)
-        sine, cosine = angle.sin(), angle.cos()
-        return torch.stack([sine, cosine], -1), torch.stack([cosine, sine], -1)
-
-    def rank(self) -> int:
-        return 2
-
-
-class LearnedFeaturesMask(LowRankMask):
-    """M = F F^T with features that are learned freely (an ablation of the paper): `features` [heads, N, rank].
-
-    init: [heads, N, rank]; by default normal numbers with mean and deviation 1 over sqrt(rank), as in the paper.
+    Args:
+        graph: N nodes: a Graph, a NetworkX graph or a SciPy matrix.
+        num_walks: walks from every node (16).
+        p_halt: probability to halt at every node (0.5).
+        max_hops: length of the longest walk (10).
+        heads: one f for each head, 1 for one mask that serves all.
+        seed: everything random follows from it (0).
+        init: f at the start, the same for every head: a node kernel by name (its modulation, or its coefficients for
+            asymmetric ensembles), numbers f_0, f_1, ... (zero beyond), or a tensor [heads, max_hops + 1]. The
+            default is a regularised Laplacian: positive and decaying.
+        ensembles: "shared" (keys use the queries' walks; the diagonal is biased upwards), "independent" (unbiased),
+            "asymmetric" (keys are one-hot: M estimates sum_k f_k W^k).
+        coupling: of the walks of a node: "independent", "antithetic", "repelling" or "both".
+        shared_walks: False samples walks of its own for each head.
+        step: "uniform" or "weighted" by |W|.
+        length: "geometric", "fixed" (always max_hops), or survival probabilities S(0), ..., S(max_hops).
+        importance_weights: False is the ad-hoc variant, every visit counts 1.
+        normalise: how W is made of the graph ("symmetric"); "none" if it is W already.
+        dtype: of f.
     """
 
-    def __init__(self, num_nodes: int, rank: int, heads: int = 1, *, init: Tensor | None = None) -> None:
-        super().__init__(num_nodes, heads)
-        if rank < 1:
-            raise ValueError(f"LearnedFeaturesMask: rank must be at least 1, got {rank}")
-        if init is None:
-            init = (torch.randn(heads, num_nodes, rank) + 1) / math.sqrt(rank)
-        if init.shape != (heads, num_nodes, rank):
-            raise ValueError(
-                f"LearnedFeaturesMask: init must be {[heads, num_nodes, rank]}, got {list(init.shape)}"
-            )
-        self.features = nn.Parameter(init.detach().clone())
+    f: nn.Parameter
 
-    def factors(self) -> tuple[Tensor, Tensor] | None:
-        return self.features, self.features
+    def __init__(
+        self,
+        graph: Graph,
+        num_walks: int | None = None,
+        p_halt: float | None = None,
+        max_hops: int | None = None,
+        heads: int = 1,
+        seed: int | None = None,
+        *,
+        init: str | Numbers | None = None,
+        ensembles: Literal["shared", "independent", "asymmetric"] | None = None,
+        coupling: Literal["independent", "antithetic", "repelling", "both"] | None = None,
+        shared_walks: bool | None = None,
+        step: Literal["uniform", "weighted"] | None = None,
+        length: Literal["geometric", "fixed"] | Sequence[float] | None = None,
+        importance_weights: bool | None = None,
+        normalise: Normalisation | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if length is not None and not isinstance(length, str):
+            length = "survival:" + ",".join(repr(float(s)) for s in length)  # type: ignore[assignment]
+        settings = {
+            "num_walks": num_walks, "p_halt": p_halt, "max_hops": max_hops, "seed": seed, "ensembles": ensembles,
+            "coupling": coupling, "shared_walks": shared_walks, "step": step, "length": length,
+            "importance_weights": importance_weights, "normalise": normalise,
+            "init": None if isinstance(init, Tensor) else init,
+        }  # fmt: skip
+        super().__init__(
+            "grf", as_graph(graph), heads=heads, settings=settings, dtype=dtype, parameters=("f",),
+            given={"f": init.to(dtype) if isinstance(init, Tensor) else None},
+        )  # fmt: skip
 
-    def rank(self) -> int:
-        return self.features.shape[2]
+    def resample(self, seed: int) -> GRFMask:
+        """Fresh walks on the same graph for the next step; f stays."""
+        self._settings["seed"] = str(seed)
+        _, constants, _ = self._expression()
+        recipe = json.loads(self._recipe)
+        ptr = constants[3] if len(constants) > 3 else None
+        directed, degree = recipe.get("directed", False), recipe.get("degree", -1)
+        return self.rebuild(Graph(*constants[:3], directed, ptr, out_degree=degree))
+
+    def rebuild(self, graph: Graph) -> GRFMask:
+        """The same mask on a new graph for the next step, on the graph's device; f stays."""
+        self.num_nodes = graph.num_nodes
+        self._buffers.clear()
+        self._make(graph, {})
+        return self
+
+    def features(self, head: int = 0) -> tuple[Tensor, Tensor]:
+        """Phi and Psi of a head as sparse CSR tensors [N, N] in the dtype of f; not differentiable."""
+        phi_ptr, phi_col, phi, psi_ptr, psi_col, psi = ops.mask_features(*self._expression(), head)
+        return csr_tensor(phi_ptr, phi_col, phi), csr_tensor(psi_ptr, psi_col, psi)
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
+        # Files of earlier versions of the C++ library call f by its long name.
+        if f"{prefix}modulation" in state_dict and f"{prefix}f" not in state_dict:
+            state_dict[f"{prefix}f"] = state_dict.pop(f"{prefix}modulation")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-class DenseMask(Mask):
+class PowerSeriesMask(CatalogueMask):
+    """M = sum_k alpha_k W^k exactly, by Horner's rule: O(K E) per column. `alpha` is the parameter, [heads, K+1].
+
+    Args:
+        graph: N nodes.
+        max_power: K, the highest power of W (10).
+        heads: one alpha for each head, 1 for one mask that serves all.
+        init: alpha at the start, the same for every head: a node kernel by name, numbers alpha_0, alpha_1, ... (zero
+            beyond), or a tensor [heads, max_power + 1].
+        squared: S S^T of the sum S, which a GRFMask with f = alpha estimates (False).
+        normalise: how W is made of the graph ("symmetric"); "none" if it is W already.
+        dtype: of alpha.
+    """
+
+    alpha: nn.Parameter
+
+    def __init__(
+        self,
+        graph: Graph,
+        max_power: int | None = None,
+        heads: int = 1,
+        *,
+        init: str | Numbers | None = None,
+        squared: bool | None = None,
+        normalise: Normalisation | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        settings = {"max_power": max_power, "squared": squared, "normalise": normalise,
+                    "init": None if isinstance(init, Tensor) else init}  # fmt: skip
+        super().__init__(
+            "power-series", as_graph(graph), heads=heads, settings=settings, dtype=dtype, parameters=("alpha",),
+            given={"alpha": init.to(dtype) if isinstance(init, Tensor) else None},
+        )  # fmt: skip
+
+
+class ToeplitzMask(CatalogueMask):
+    """M_ij = t(b_{j-i}) on a grid of 1 to 3 dimensions, by FFT in O(N log N) per column.
+
+    `offsets` is the parameter, [heads, prod(2 n_a - 1)]: the grid of b over all offsets j - i, with 0 in the
+    middle. It starts as exp(-decay |offset|_1), or its logarithm for the exponential transform.
+
+    Args:
+        extent: 1 to 3 sizes of the grid.
+        decay: of the offsets at the start (1).
+        transform: t: "none", "exponential" or "absolute".
+        init: [heads, prod(2 n_a - 1)] instead of the decay.
+    """
+
+    offsets: nn.Parameter
+
+    def __init__(
+        self,
+        extent: Sequence[int],
+        heads: int = 1,
+        *,
+        decay: float | None = None,
+        transform: Literal["none", "exponential", "absolute"] | None = None,
+        init: Tensor | None = None,
+    ) -> None:
+        self.extent = tuple(extent)
+        settings = {"extent": "x".join(map(str, extent)), "decay": decay, "transform": transform}
+        super().__init__(
+            "toeplitz", heads=heads, settings=settings, given={"offsets": init}, parameters=("offsets",)
+        )
+
+
+class ForestMask(CatalogueMask):
+    """M_ij = exp(a dist(i, j) + b) within a tree, 0 between trees: a dynamic programme, O(N) per column.
+
+    Args:
+        graph: undirected, without cycles and self-loops.
+        heads: each with its own a and b.
+        a, b: the parameters at the start, a number or [heads] (-1 and 0).
+        weighted: distances are sums of the edges' weights instead of hops (False).
+    """
+
+    a: nn.Parameter
+    b: nn.Parameter
+
+    def __init__(
+        self,
+        graph: Graph,
+        heads: int = 1,
+        *,
+        a: float | Tensor | None = None,
+        b: float | Tensor | None = None,
+        weighted: bool | None = None,
+    ) -> None:
+        super().__init__("forest", as_graph(graph), heads=heads, settings={"weighted": weighted},
+                         given={"a": a, "b": b}, parameters=("a", "b"))  # fmt: skip
+
+
+class HypercubeHeatMask(CatalogueMask):
+    """exp(-beta L) on the hypercube of 2^d nodes, as d products of 2 x 2 factors: O(N log N) per column.
+
+    Args:
+        graph: the hypercube itself (Graph.load("hypercube:8")), or its dimension d. Node i is the vertex whose
+            coordinates are the bits of i.
+        heads: each with its own beta.
+        beta: the parameter at the start, a number or [heads] (1).
+        laplacian: "combinatorial" D - A, or "normalised" I - A / d.
+    """
+
+    beta: nn.Parameter
+
+    def __init__(
+        self,
+        graph: Graph | int,
+        heads: int = 1,
+        *,
+        beta: float | Tensor | None = None,
+        laplacian: Literal["combinatorial", "normalised"] | None = None,
+    ) -> None:
+        cube = Graph.load(f"hypercube:{graph}") if isinstance(graph, int) else as_graph(graph)
+        super().__init__("hypercube-heat", cube, heads=heads, settings={"laplacian": laplacian},
+                         given={"beta": beta}, parameters=("beta",))  # fmt: skip
+
+
+class ShortestPathMask(CatalogueMask):
+    """A learnable function of the number of hops from i to j (Graphormer's spatial encoding); dense, O(N^2).
+
+    `table` is the parameter, [heads, max_distance + 2]: entry k for k hops, the last for nodes that are farther or out
+    of reach. It starts as exp(-decay k), and 0 for those.
+
+    Args:
+        graph: N nodes; the distances take N^2 bytes.
+        max_distance: at most 254 (8).
+        heads: each with its own table.
+        decay: of the table at the start (1).
+        init: [heads, max_distance + 2] instead of the decay.
+        max_bytes: the largest N^2 that is accepted (2^30).
+    """
+
+    table: nn.Parameter
+
+    def __init__(
+        self,
+        graph: Graph,
+        max_distance: int | None = None,
+        heads: int = 1,
+        *,
+        decay: float | None = None,
+        init: Tensor | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        settings = {"max_distance": max_distance, "decay": decay, "max_bytes": max_bytes}
+        super().__init__("shortest-path", as_graph(graph), heads=heads, settings=settings, given={"table": init},
+                         parameters=("table",))  # fmt: skip
+
+
+class DegreeMask(CatalogueMask):
+    """sin(pi/4 (z(d_i) + z(d_j))) with learnable z = sigmoid(logits), logits [heads, max_degree + 1]; rank 2.
+
+    Args:
+        graph: N nodes.
+        heads: each with its own logits.
+        max_degree: larger degrees count as this; by default the graph's largest.
+        init: logits at the start; by default z = (1 + degree) / (2 + degree).
+    """
+
+    logits: nn.Parameter
+
+    def __init__(
+        self, graph: Graph, heads: int = 1, *, max_degree: int | None = None, init: Tensor | None = None
+    ) -> None:
+        super().__init__("degree", as_graph(graph), heads=heads, settings={"max_degree": max_degree},
+                         given={"logits": init}, parameters=("logits",))  # fmt: skip
+
+
+class NeighbourMask(CatalogueMask):
+    """M_ij = 1 where j lies within `hops` steps of i along the edges (1), else 0 (hard, as in GAT)."""
+
+    def __init__(self, graph: Graph, hops: int | None = None, *, include_self: bool | None = None) -> None:
+        super().__init__("neighbours", as_graph(graph), settings={"hops": hops, "include_self": include_self})
+
+
+class NoMask(CatalogueMask):
+    """Attention without a mask: all entries 1."""
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__("none", num_nodes=num_nodes)
+
+
+class CausalMask(CatalogueMask):
+    """M_ij = 1 for j <= i, as a prefix sum."""
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__("causal", num_nodes=num_nodes)
+
+
+class LearnedFeaturesMask(CatalogueMask):
+    """M = F F^T with features that are learned freely (an ablation of the paper): `features` [heads, N, rank].
+
+    Args:
+        num_nodes: N.
+        rank: columns of F (16).
+        init: [heads, N, rank]; by default normal numbers with mean and deviation 1 over sqrt(rank), as in the paper.
+        seed: of those (0).
+    """
+
+    features: nn.Parameter
+
+    def __init__(
+        self,
+        num_nodes: int,
+        rank: int | None = None,
+        heads: int = 1,
+        *,
+        init: Tensor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__("learned-features", num_nodes=num_nodes, heads=heads, settings={"rank": rank, "seed": seed},
+                         given={"features": init}, parameters=("features",))  # fmt: skip
+
+
+class SineSPEMask(CatalogueMask):
+    """Stochastic position encoding of sequences (sineSPE): factors of rank `realisations` whose product has the
+    expectation P(i - j), P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + phases_k).
+
+    `frequencies` (cycles per step), `gains` and `phases` are the parameters, [heads, waves]. The noise depends on the
+    seed and the head alone and stays fixed.
+
+    Args:
+        num_nodes: length of the sequence.
+        realisations: rank of the factors (64).
+        waves: K, where `frequencies` is not given: 1/4, 1/8, ... cycles per step (4).
+        frequencies, gains, phases: [heads, K] at the start; gains default to K^-1/2, phases to 0.
+    """
+
+    frequencies: nn.Parameter
+    gains: nn.Parameter
+    phases: nn.Parameter
+
+    def __init__(
+        self,
+        num_nodes: int,
+        realisations: int | None = None,
+        heads: int = 1,
+        *,
+        waves: int | None = None,
+        frequencies: Tensor | None = None,
+        gains: Tensor | None = None,
+        phases: Tensor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            "spe-sine", num_nodes=num_nodes, heads=heads, parameters=("frequencies", "gains", "phases"),
+            settings={"realisations": realisations, "waves": waves, "seed": seed},
+            given={"frequencies": frequencies, "gains": gains, "phases": phases},
+        )  # fmt: skip
+
+
+class ConvolutionalSPEMask(CatalogueMask):
+    """Stochastic position encoding of sequences (convSPE): P(t) = sum_p query_filter_p key_filter_{p-t}, so that
+    P(t) = 0 for |t| >= taps. `query_filter` and `key_filter` are the parameters, [heads, taps].
+
+    Args:
+        num_nodes: length of the sequence.
+        realisations: rank of the factors (64).
+        taps: of the filters, where they are not given (8); these are taps^-1/2 at the start, so P is a triangle.
+    """
+
+    query_filter: nn.Parameter
+    key_filter: nn.Parameter
+
+    def __init__(
+        self,
+        num_nodes: int,
+        realisations: int | None = None,
+        heads: int = 1,
+        *,
+        taps: int | None = None,
+        query_filter: Tensor | None = None,
+        key_filter: Tensor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            "spe-convolutional", num_nodes=num_nodes, heads=heads, parameters=("query_filter", "key_filter"),
+            settings={"realisations": realisations, "taps": taps, "seed": seed},
+            given={"query_filter": query_filter, "key_filter": key_filter},
+        )  # fmt: skip
+
+
+class SparseMask(LibraryMask):
+    """Any sparse matrix: a pattern for all heads and learnable values, [heads, nnz] in the pattern's order."""
+
+    values: nn.Parameter
+    _names = ("values",)
+
+    def __init__(self, row_ptr: Tensor, col: Tensor, values: Tensor, *, learnable: bool = True) -> None:
+        super().__init__(row_ptr.shape[0] - 1)
+        values = torch.as_tensor(values).detach().clone()
+        rows = [row_ptr.to(values.device, torch.int64), col.to(values.device, torch.int32)]
+        self._adopt((*ops.make_tensor_mask("sparse", rows, [values]), [values]))
+        self.values.requires_grad_(learnable)
+
+
+class DenseMask(LibraryMask):
     """Any matrix, [N, N] or [heads, N, N], learnable if asked for."""
 
+    matrix: nn.Parameter
+    _names = ("matrix",)
+
     def __init__(self, matrix: Tensor, *, learnable: bool = False) -> None:
-        matrix = torch.as_tensor(matrix)
-        if matrix.dim() not in (2, 3) or matrix.shape[-1] != matrix.shape[-2]:
-            raise ValueError(f"DenseMask: matrix must be [N, N] or [H, N, N], got {list(matrix.shape)}")
-        matrix = matrix if matrix.dim() == 3 else matrix.unsqueeze(0)
-        super().__init__(matrix.shape[-1], matrix.shape[0])
-        self.matrix = nn.Parameter(matrix.detach().clone(), requires_grad=learnable)
+        super().__init__(matrix.shape[-1])
+        matrix = torch.as_tensor(matrix).detach().clone()
+        matrix = matrix[None] if matrix.dim() == 2 else matrix
+        self._adopt((*ops.make_tensor_mask("dense", [], [matrix]), [matrix]))
+        self.matrix.requires_grad_(learnable)
 
-    def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        return self.matrix.to(dtype)
 
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        self._check_columns(x)
-        matrix = self.matrix.to(x.dtype)
-        return (matrix.transpose(-2, -1) if transposed else matrix) @ x
+class SumMask(CombinedMask):
+    """The sum of masks on the same nodes."""
+
+    def __init__(self, *masks: Mask) -> None:
+        super().__init__("sum", masks)
+        self.masks = nn.ModuleList(masks)
+        self._expression()
+
+
+class BlockDiagonalMask(CombinedMask):
+    """A batch of different graphs: the masks stand one after the other on the diagonal."""
+
+    def __init__(self, *masks: Mask) -> None:
+        super().__init__("block-diagonal", masks)
+        self.masks = nn.ModuleList(masks)
+        self._expression()
+
+
+class ScaledMask(CombinedMask):
+    """diag(r) M diag(c). `row_scale` and `column_scale` are the parameters, [N] or [heads, N]; None stands for ones."""
+
+    row_scale: nn.Parameter | None
+    column_scale: nn.Parameter | None
+
+    def __init__(self, mask: Mask, row_scale: Tensor | None = None, column_scale: Tensor | None = None) -> None:
+        super().__init__("scaled", [mask], [int(row_scale is not None), int(column_scale is not None)])
+        self.mask = mask
+        for name, scale in (("row_scale", row_scale), ("column_scale", column_scale)):
+            self.register_parameter(name, None if scale is None else nn.Parameter(scale.detach().clone()))
+        self._expression()
+
+    def _own_parameters(self) -> list[Tensor]:
+        return [scale for scale in (self.row_scale, self.column_scale) if scale is not None]
+
+
+class AbsoluteMask(CombinedMask):
+    """|M|, entry by entry: keeps normalisers positive while learned parameters change sign.
+
+    Its derivative is the sign of an entry, and 0 where the entry is 0. The factors of M are lost.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        super().__init__("absolute", [mask])
+        self.mask = mask
+        self._expression()
+
+
+class GlobalTokensMask(CombinedMask):
+    """Tokens in front of the nodes (CLS) that see and are seen by all: [[1, 1], [1, M]]."""
+
+    def __init__(self, mask: Mask, tokens: int = 1) -> None:
+        super().__init__("global-tokens", [mask], [tokens])
+        self.mask = mask
+        self.tokens = tokens
+        self._expression()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, tokens={self.tokens}"
+

@@ -33,7 +33,7 @@ class GraphMaskedAttention(nn.Module):
         kind: Kind = "linear",
         feature_map: str | FeatureMap = "relu",
         engine: Engine = "auto",
-        epsilon: float = 1e-3,
+        epsilon: float | None = None,
     ) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
@@ -110,7 +110,7 @@ class TransformerBlock(nn.Module):
         kind: Kind = "linear",
         feature_map: str | FeatureMap = "relu",
         engine: Engine = "auto",
-        epsilon: float = 1e-3,
+        epsilon: float | None = None,
     ) -> None:
         super().__init__()
         hidden = round(dim * mlp_ratio)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from topomask.graph import Graph
-from topomask.grf_mask import GRFMask
+from topomask.masks import GRFMask
 from topomask.nn import GraphMaskedAttention
 
 __all__ = ["GRFConv"]
@@ -18,7 +18,8 @@ class GRFConv(nn.Module):
     """Multi-head attention under a GRF mask of the graph it is called with; also the `conv` of a GPSConv.
 
     A node attends to the nodes that have a path to it, as messages flow. The walks are sampled when a graph is
-    first seen and kept while the calls pass the same edges; disjoint graphs of a batch stay apart by themselves.
+    first seen and kept while the calls pass the same edges, compared by their numbers; disjoint graphs of a batch
+    stay apart by themselves.
 
     Args:
         in_channels, out_channels: of the node features; out_channels divisible by heads.
@@ -34,10 +35,10 @@ class GRFConv(nn.Module):
         out_channels: int,
         heads: int = 1,
         *,
-        num_walks: int = 16,
-        p_halt: float = 0.5,
+        num_walks: int | None = None,
+        p_halt: float | None = None,
         max_hops: int = 4,
-        seed: int = 0,
+        seed: int | None = None,
         kind: Any = "linear",
         feature_map: str = "relu",
         **mask_options: Any,
@@ -78,7 +79,8 @@ class GRFConv(nn.Module):
         if self._seen is None or not _same_edges(self._seen, (edge_index, edge_weight, num_nodes)):
             graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
             self._mask = [self._new_mask(graph).to(self.f.device)]
-            self._seen = (edge_index, edge_weight, num_nodes)
+            # Copies: the caller may write to the tensors.
+            self._seen = (edge_index.clone(), None if edge_weight is None else edge_weight.clone(), num_nodes)
         mask = self._mask[0]
         mask.f = self.f
         return mask
@@ -96,6 +98,8 @@ class GRFConv(nn.Module):
 
 def _same_edges(a: tuple[Tensor, Tensor | None, int], b: tuple[Tensor, Tensor | None, int]) -> bool:
     def same(x: Tensor | None, y: Tensor | None) -> bool:
-        return x is y or (x is not None and y is not None and x.shape == y.shape and torch.equal(x, y))
+        if x is None or y is None:
+            return x is y
+        return x.shape == y.shape and x.device == y.device and torch.equal(x, y)
 
     return a[2] == b[2] and same(a[0], b[0]) and same(a[1], b[1])

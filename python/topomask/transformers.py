@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from topomask._attention import Kind, attention
-from topomask.combined_masks import GlobalTokensMask
 from topomask.graph import Graph
-from topomask.grf_mask import GRFMask
+from topomask.masks import GlobalTokensMask, GRFMask
 from topomask.mask import Mask
 
 __all__ = ["attach", "attention_forward", "load_masks", "register"]

@@ -13,13 +13,18 @@ from torch import Tensor, nn
 
 from topomask._attention import Kind
 from topomask._ops import ops
-from topomask.combined_masks import AbsoluteMask, GlobalTokensMask
 from topomask.graph import Graph, signed_seed
-from topomask.grf_mask import GRFMask, PowerSeriesMask
 from topomask.mask import Mask
-from topomask.masks import LearnedFeaturesMask, NeighbourMask
+from topomask.masks import (
+    AbsoluteMask,
+    GlobalTokensMask,
+    GRFMask,
+    LearnedFeaturesMask,
+    NeighbourMask,
+    PowerSeriesMask,
+    ToeplitzMask,
+)
 from topomask.nn import TransformerBlock
-from topomask.structured_masks import ToeplitzMask
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -47,13 +52,6 @@ def _cpp_name(name: str) -> str:
     for ours, theirs in _CPP_NAMES:
         name = re.sub(ours, theirs, name)
     return name
-
-
-class _SquaredSeriesMask(PowerSeriesMask):
-    """Phi Phi^T with Phi = sum_k f_k W^k: what a GRFMask estimates. Here `alpha` holds f."""
-
-    def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        return super().multiply(super().multiply(x, not transposed), transposed)
 
 
 class PatchEmbedding(nn.Module):
@@ -224,7 +222,9 @@ def _make_mask(variant: str, grid: tuple[int, int], walks: dict[str, Any], hops:
         return ToeplitzMask(grid, walks["heads"], transform="absolute", init=torch.ones(walks["heads"], offsets))
     graph = Graph.grid(*grid)
     if variant == "power-series":
-        return AbsoluteMask(_SquaredSeriesMask(graph, walks["max_hops"], walks["heads"], init=walks["init"]))
+        return AbsoluteMask(
+            PowerSeriesMask(graph, walks["max_hops"], walks["heads"], init=walks["init"], squared=True)
+        )
     if variant == "learned-features":
         return AbsoluteMask(LearnedFeaturesMask(graph.num_nodes, graph.num_nodes, walks["heads"]))
     if variant == "neighbours":

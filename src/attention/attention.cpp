@@ -1,8 +1,12 @@
 #include "topomask/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "attention/engines.h"
@@ -40,76 +44,174 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
-                     const AttentionOptions& options) {
-  check(mask != nullptr, "attention: mask must not be null (NoMask is attention without one)");
+ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d) {
+  ScoreRule rule;
+  rule.guard = options.normaliser_guard;
+  if (options.kind == AttentionKind::softmax) {
+    rule.kind = ScoreKind::softmax;
+    rule.scale = 1 / std::sqrt(static_cast<double>(d));
+  } else if (options.feature_map.kind == FeatureMapKind::relu && engine != Engine::feature) {
+    // The mask and the dense engine form ReLU features themselves, in their kernels where those can.
+    rule.kind = ScoreKind::relu;
+    rule.epsilon = options.feature_map.epsilon;
+  }
+  return rule;
+}
+
+void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::string& mask, std::int64_t num_nodes, std::int64_t heads,
+                              const AttentionOptions& options) {
   check(q.defined(), "attention: q must be [B, H, N, d] or packed [N, H, d], got an undefined tensor");
   check_operand("q", q, q, options.check_finite);
   check_operand("k", k, q, options.check_finite);
   check_operand("v", v, q, options.check_finite);
   check(q.size(-1) == k.size(-1), "attention: q and k must have the same number of channels, got {} and {}",
         q.size(-1), k.size(-1));
+  check(q.size(-1) >= 1, "attention: q and k must have at least one channel, got {}", describe(q));
+  const std::int64_t nodes = q.size(q.dim() == 3 ? 0 : 2);
+  check(nodes == num_nodes, "attention: mask '{}' is for {} nodes, q has {}", mask, num_nodes, nodes);
+  check(heads == 1 || heads == q.size(1), "attention: mask '{}' has {} heads, q has {}", mask, heads,
+        q.size(1));
+}
 
-  const bool packed = q.dim() == 3;
-  const auto work_dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto prepare = [&](const at::Tensor& x) {
-    const at::Tensor rows = packed ? x.permute({1, 0, 2}).unsqueeze(0) : x;
-    // The GPU's kernels read 16-bit numbers and any steps between rows; copies would cost more than they do.
-    return x.is_cuda() ? rows : rows.to(work_dtype).contiguous();
-  };
-  const at::Tensor queries = prepare(q), keys = prepare(k), values = prepare(v);
-  check(queries.size(2) == mask->num_nodes(), "attention: mask '{}' is for {} nodes, q has {}", mask->name(),
-        mask->num_nodes(), queries.size(2));
-  check(mask->num_heads() == 1 || mask->num_heads() == queries.size(1),
-        "attention: mask '{}' has {} heads, q has {}", mask->name(), mask->num_heads(), queries.size(1));
-  if (const std::optional<c10::Device> own = mask->device()) {
-    check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask->name(),
-          q.device().str(), own->str());
-  }
-  if (v.numel() == 0) return v.clone();
+namespace {
 
-  AttentionShape shape;
-  shape.batch = queries.size(0);
-  shape.heads = queries.size(1);
-  shape.num_nodes = queries.size(2);
-  shape.d = queries.size(3);
-  shape.d_v = values.size(3);
-  shape.dtype = queries.scalar_type();
-  shape.device = q.device().type();
-  const AttentionPlan plan = plan_attention(*mask, shape, options);
-
+// A call of attention() as its engine takes it.
+struct PreparedCall {
   EngineInputs inputs;
-  inputs.softmax = options.kind == AttentionKind::softmax;
-  // The mask and the dense engine make ReLU features themselves, in their kernels where those can.
-  const bool fuses = plan.engine != Engine::feature;
-  inputs.fused_relu = !inputs.softmax && fuses && options.feature_map.kind == FeatureMapKind::relu;
-  inputs.epsilon = options.feature_map.epsilon;
+  Engine engine = Engine::dense;
+  bool packed = false;
+  at::ScalarType dtype = at::kFloat;  // of the result
+
+  at::Tensor finish(const at::Tensor& out) const {
+    return (packed ? out.squeeze(0).permute({1, 0, 2}) : out).to(dtype);
+  }
+};
+
+at::Tensor with_batch(const at::Tensor& x) {
+  return x.dim() == 3 ? x.permute({1, 0, 2}).unsqueeze(0) : x;
+}
+
+PreparedCall prepare(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                     const AttentionOptions& options) {
+  check_attention_operands(q, k, v, mask.name(), mask.num_nodes(), mask.heads(), options);
+  if (const std::optional<c10::Device> own = mask.device()) {
+    check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask.name(), q.device().str(),
+          own->str());
+  }
+  const auto work_dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto rows_of = [&](const at::Tensor& x) {
+    // The GPU's kernels read 16-bit numbers and any steps between rows; copies would cost more than they do.
+    return x.is_cuda() ? with_batch(x) : with_batch(x).to(work_dtype).contiguous();
+  };
+  const at::Tensor queries = rows_of(q), keys = rows_of(k), values = rows_of(v);
+  const AttentionShape shape = AttentionShape::of(queries, values);
+  const AttentionPlan plan = plan_attention(mask, shape, options);
+
+  PreparedCall call;
+  call.engine = plan.engine;
+  call.packed = q.dim() == 3;
+  call.dtype = v.scalar_type();
+  call.inputs.rule = score_rule_of(options, plan.engine, shape.d);
   const bool as_they_are =
-      inputs.softmax || inputs.fused_relu || options.feature_map.kind == FeatureMapKind::identity;
+      call.inputs.rule.kind != ScoreKind::features || options.feature_map.kind == FeatureMapKind::identity;
   // Features of 16-bit numbers are computed in float32 and rounded once.
   const auto features = [&](const at::Tensor& x, bool is_query) {
     return as_they_are ? x : options.feature_map(x.to(work_dtype), is_query).to(x.scalar_type()).contiguous();
   };
-  inputs.q = features(queries, true);
-  inputs.k = features(keys, false);
-  inputs.v = values;
-  inputs.scale = inputs.softmax ? 1 / std::sqrt(static_cast<double>(shape.d)) : 1;
-  inputs.guard = options.normaliser_guard;
-  inputs.max_workspace = plan.max_workspace;
-  at::Tensor out;
-  switch (plan.engine) {
-    case Engine::mask:
-      out = run_mask_engine(inputs, *mask);
-      break;
-    case Engine::feature:
-      out = run_feature_engine(inputs, mask);
-      break;
-    default:
-      out = run_dense_engine(inputs, *mask);
-      break;
+  call.inputs.q = features(queries, true);
+  call.inputs.k = features(keys, false);
+  call.inputs.v = values;
+  call.inputs.max_workspace = plan.max_workspace;
+  return call;
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const MaskPtr& mask,
+                     const AttentionOptions& options) {
+  check(mask != nullptr, "attention: mask must not be null (NoMask is attention without one)");
+  if (v.defined() && v.numel() == 0 && v.dim() >= 3) {
+    check_attention_operands(q, k, v, mask->name(), mask->num_nodes(), mask->heads(), options);
+    return v.clone();
   }
-  if (packed) out = out.squeeze(0).permute({1, 0, 2});
-  return out.to(v.scalar_type());
+  const PreparedCall call = prepare(q, k, v, *mask, options);
+  switch (call.engine) {
+    case Engine::mask:
+      return call.finish(run_mask_engine(call.inputs, *mask));
+    case Engine::feature:
+      return call.finish(run_feature_engine(call.inputs, mask));
+    default:
+      return call.finish(run_dense_engine(call.inputs, *mask));
+  }
+}
+
+bool has_pure_passes(const AttentionOptions& options, Engine engine, const AttentionShape& shape) {
+  const bool widened = shape.device.is_cpu() && (shape.dtype == at::kBFloat16 || shape.dtype == at::kHalf);
+  const bool as_they_are = options.kind == AttentionKind::softmax ||
+                           options.feature_map.kind == FeatureMapKind::relu ||
+                           options.feature_map.kind == FeatureMapKind::identity;
+  return (engine == Engine::mask || engine == Engine::dense) && as_they_are && !widened;
+}
+
+EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                               const AttentionOptions& options) {
+  const at::NoGradGuard no_graph;
+  const PreparedCall call = prepare(q, k, v, mask, options);
+  EngineResult result =
+      call.engine == Engine::mask
+          ? mask_engine_forward(call.inputs, mask.entries(), true)
+          : dense_engine_forward(call.inputs, mask_matrix(call.inputs, mask), true);
+  result.out = call.finish(result.out);
+  return result;
+}
+
+AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v, const MaskPtr& mask, const AttentionOptions& options,
+                                      const EngineResult& result, const std::vector<bool>& learns) {
+  PreparedCall call;
+  EngineResult kept = result;
+  {
+    const at::NoGradGuard no_graph;
+    call = prepare(q, k, v, *mask, options);
+    kept.out = with_batch(result.out);
+  }
+  // The entries of M, or M itself, with the graph that leads to the parameters.
+  std::vector<at::Tensor> leaves;
+  const std::vector<at::Tensor> parameters = mask->parameters();
+  const bool mask_learns = std::find(learns.begin(), learns.end(), true) != learns.end();
+  std::vector<at::Tensor> wanted;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    leaves.push_back(parameters[i].detach().requires_grad_(learns[i]));
+    if (learns[i]) wanted.push_back(leaves.back());
+  }
+  const at::AutoGradMode with_graph(mask_learns);
+  const MaskPtr own = mask->with_parameters(leaves);
+  EngineGradients gradients;
+  std::vector<at::Tensor> learned;
+  if (call.engine == Engine::mask) {
+    const std::vector<SparseEntries> entries = own->entries();
+    for (const SparseEntries& part : entries) learned.push_back(part.values);
+    gradients = mask_engine_backward(with_batch(grad), call.inputs, entries, kept, mask_learns);
+  } else {
+    const at::Tensor matrix = mask_matrix(call.inputs, *own);
+    learned.push_back(matrix);
+    gradients = dense_engine_backward(with_batch(grad), call.inputs, matrix, kept, mask_learns);
+  }
+  AttentionGradients all;
+  const auto unpacked = [&](const at::Tensor& x) { return call.packed ? x.squeeze(0).permute({1, 0, 2}) : x; };
+  all.q = unpacked(gradients.q);
+  all.k = unpacked(gradients.k);
+  all.v = unpacked(gradients.v);
+  all.parameters.resize(parameters.size());
+  if (!mask_learns) return all;
+  for (std::size_t i = 0; i < learned.size(); ++i) gradients.mask[i] = gradients.mask[i].to(learned[i].dtype());
+  const auto found = torch::autograd::grad(learned, wanted, gradients.mask, /*retain_graph=*/false,
+                                           /*create_graph=*/false, /*allow_unused=*/true);
+  for (std::size_t i = 0, next = 0; i < parameters.size(); ++i) {
+    if (learns[i]) all.parameters[i] = found[next++];
+  }
+  return all;
 }
 
 FlopCount attention_flops() {

@@ -1,42 +1,106 @@
-// The three engines behind attention(). Each takes queries and keys as features, or with fused_relu as what
-// it makes them of ([B, H, N, m], contiguous, float32 or float64), values [B, H, N, d_v], and returns
-// [B, H, N, d_v]; each is differentiable in all of them and in the mask's parameters, and needs memory linear
-// in its inputs, the mask's entries or the block at hand. On a GPU q, k and v come as they were given to
-// attention(): float32, float64, bfloat16 or float16, with any steps from row to row but adjacent columns.
+// The three engines behind attention(). Each takes q and k [B, H, N, m], v [B, H, N, d_v] and a mask, and
+// returns [B, H, N, d_v]. Each is differentiable in q, k, v and the mask's parameters, and needs memory
+// linear in its inputs, the mask's entries or the block at hand. On the CPU the operands are contiguous and
+// float32 or float64; on a GPU also bfloat16 or float16, with any strides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include "attention/score_rule.h"
 #include "topomask/attention.h"
 
 namespace topomask {
 
 struct EngineInputs {
   at::Tensor q, k, v;
-  bool softmax = false;  // exp(scale <q, k>) instead of <q, k>
-  double scale = 1;
-  double guard = 0;
-  bool fused_relu = false;  // mask and dense engine: the features are max(x, 0) + epsilon
-  double epsilon = 0;
+  ScoreRule rule;                  // the feature engine takes features alone
   std::int64_t max_workspace = 0;  // in bytes, as workspace_limit gives it
 };
 
-// What AttentionOptions::max_workspace means beside inputs and output of so many bytes.
-std::int64_t workspace_limit(std::int64_t max_workspace, double operand_bytes);
+// The rule of a call for queries and keys of d channels. Where its kind is `features`, the caller applies
+// options.feature_map first.
+ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d);
 
+// What AttentionOptions::max_workspace means beside inputs and output of so many bytes, where the most that
+// an engine could use is `wanted_bytes`.
+std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
+                             double operand_bytes, double wanted_bytes);
+
+// The engines with autograd around them.
 at::Tensor run_dense_engine(const EngineInputs& inputs, const Mask& mask);
 at::Tensor run_feature_engine(const EngineInputs& inputs, const MaskPtr& mask);  // linear only
 at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask);        // masks with entries
-// The same on a GPU, in builds with CUDA: `entries` for all heads, or one per head.
-at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries);
+
+// The mask and the dense engine as pure functions, for operators that a tracer records: a forward pass that
+// keeps what the backward pass needs, and a backward pass from that. Neither records a graph.
+struct EngineResult {
+  at::Tensor out;                 // [B, H, N, d_v], dtype of v
+  std::vector<at::Tensor> saved;  // as the functions *_saved say; without `learning`, none
+};
+struct EngineGradients {
+  at::Tensor q, k, v;            // sizes and dtypes of the operands
+  std::vector<at::Tensor> mask;  // of the values of each SparseEntries, or of the matrix; see mask_learns
+};
+
+// `entries`: one for all heads, or one per head, as Mask::entries() gives them.
+EngineResult mask_engine_forward(const EngineInputs& inputs, const std::vector<SparseEntries>& entries,
+                                 bool learning);
+// `result`: of the forward pass with `learning`. Without mask_learns, `mask` stays empty.
+EngineGradients mask_engine_backward(const at::Tensor& grad_out, const EngineInputs& inputs,
+                                     const std::vector<SparseEntries>& entries, const EngineResult& result,
+                                     bool mask_learns);
+
+// `matrix`: [1 or H, N, N], on the device of q.
+EngineResult dense_engine_forward(const EngineInputs& inputs, const at::Tensor& matrix, bool learning);
+EngineGradients dense_engine_backward(const at::Tensor& grad_out, const EngineInputs& inputs,
+                                      const at::Tensor& matrix, const EngineResult& result, bool mask_learns);
+
+// What the forward passes save with `learning`, so that a tracer need not run them. Where there is nothing to
+// keep, a tensor of no elements stands in. "Wide" is float64 for float64 operands, float32 for all others.
+struct SavedTensor {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype = at::kFloat;
+};
+// 1 / D_i, wide [B, H, N]; the row maxima of softmax, the same; the products <q_i, k_j>, wide [B * entries].
+// `entries`: of all heads, a pattern that they share counted once per head.
+std::vector<SavedTensor> mask_engine_saved(const AttentionShape& shape, ScoreKind kind, std::int64_t entries);
+// 1 / D_i and the row maxima as above; the output before it was rounded, where the tensor cores did not
+// compute it: float32 [B, H, N, d_v].
+std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKind kind);
+
+// M as the dense engine reads it, on the device of q: float32 for tensor cores, else the dtype of the sums.
+at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask);
+
+// attention() as a forward and a backward pass, for the calls that have them.
+bool has_pure_passes(const AttentionOptions& options, Engine engine, const AttentionShape& shape);
+EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                               const AttentionOptions& options);
+struct AttentionGradients {
+  at::Tensor q, k, v;
+  std::vector<at::Tensor> parameters;  // of the mask; undefined where none is wanted or there is none
+};
+// `learns`: which of the mask's parameters want a gradient.
+AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v, const MaskPtr& mask, const AttentionOptions& options,
+                                      const EngineResult& result, const std::vector<bool>& learns);
+
+// Throws unless q, k and v are what attention() takes, for a mask of that name, number of nodes and heads.
+void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::string& mask, std::int64_t num_nodes, std::int64_t heads,
+                              const AttentionOptions& options);
+// [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the guard.
+at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
 
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
 // Shared by all who ask for it: not to be written to.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device);
 
-// Masks of at most this rank are applied through their factors; beyond it, like any other operator.
+// Masks of at most this rank are multiplied by their factors; beyond it, like any other.
 constexpr std::int64_t kMaxFactorRank = 8;
+inline bool uses_factors(const MaskProfile& mask) {
+  return mask.rank > 0 && mask.rank <= kMaxFactorRank;
+}
 // Query rows that the dense engine scores at a time.
 std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_workspace);
 // Feature columns that the feature engine sends through the mask at a time.

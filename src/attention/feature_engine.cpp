@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-struct State : torch::CustomClassHolder {
+struct FeatureEngineState : torch::CustomClassHolder {
   MaskPtr mask;  // kept alive for the backward pass
   std::int64_t block = 1;
 };
@@ -35,14 +35,14 @@ struct State : torch::CustomClassHolder {
 at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
   const std::int64_t heads = q.size(0), n = q.size(1), batch = q.size(2), c = q.size(3), e = v1.size(3);
   const at::Tensor columns = (k.unsqueeze(-1) * v1.unsqueeze(-2)).reshape({heads, n, batch * c * e});
-  const at::Tensor moved = mask.apply(columns).view({heads, n, batch, c, e});
+  const at::Tensor moved = mask.multiply(columns).view({heads, n, batch, c, e});
   count_multiply_adds(moved.numel());
   count_other_flops(columns.numel());
   // Not a matrix product: N products of 1 x C by C x E would cost more in calls than in arithmetic.
   return (q.unsqueeze(-1) * moved).sum(-2);
 }
 
-at::Tensor blocked_sums(const State& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+at::Tensor blocked_sums(const FeatureEngineState& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
   at::Tensor sum = at::zeros_like(v1);
   for (std::int64_t c = 0; c < q.size(3); c += state.block) {
     const std::int64_t end = std::min(q.size(3), c + state.block);
@@ -96,8 +96,8 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v1, at::TensorList parameters,
-                            const c10::intrusive_ptr<State>& state) {
-    const bool fused = q.is_cpu() && state->mask->has_sparse_factors();
+                            const c10::intrusive_ptr<FeatureEngineState>& state) {
+    const bool fused = q.is_cpu() && state->mask->profile().sparse_factors;
     const at::Tensor sum = fused ? fused_sums(*state->mask, q, k, v1) : blocked_sums(*state, q, k, v1);
     variable_list saved = {q, k, v1};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
@@ -108,7 +108,7 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<FeatureEngineState>(context->saved_data["state"].toCapsule());
     const at::Tensor &q = saved[0], &k = saved[1], &v1 = saved[2];
     variable_list result = {at::zeros_like(q), at::zeros_like(k), at::zeros_like(v1)};
     const std::vector<at::Tensor> parameters(saved.begin() + 3, saved.end());
@@ -148,27 +148,27 @@ at::Tensor with_ones(const at::Tensor& v) {
   return at::cat({v, at::ones(shape, v.options())}, -1);
 }
 
-at::Tensor divide(const at::Tensor& sums, double guard) {
-  const std::int64_t d_v = sums.size(-1) - 1;
-  const at::Tensor normaliser = sums.slice(-1, d_v, d_v + 1);
-  const at::Tensor guarded = normaliser.abs() <= guard;
-  count_other_flops(sums.numel());
-  return sums.slice(-1, 0, d_v) * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0);
-}
-
 // M_ij = sum_r left_ir right_jr: the rank joins the features, and the product is two ordinary matrix
 // products.
-at::Tensor attend_factors(const EngineInputs& inputs, const LowRankFactors& factors) {
+at::Tensor attend_factors(const EngineInputs& inputs, const Factors& factors) {
   const at::Tensor left = factors.left.to(inputs.q.options()), right = factors.right.to(inputs.q.options());
   const auto join = [](const at::Tensor& x, const at::Tensor& factor) {
     return factor.size(-1) == 1 ? x * factor : (x.unsqueeze(-1) * factor.unsqueeze(-2)).flatten(-2);
   };
   const at::Tensor q = join(inputs.q, left), k = join(inputs.k, right), v1 = with_ones(inputs.v);
   count_multiply_adds(2 * q.numel() * v1.size(-1));
-  return divide(at::matmul(q, at::matmul(k.transpose(-2, -1), v1)), inputs.guard);
+  return divide_by_normaliser(at::matmul(q, at::matmul(k.transpose(-2, -1), v1)), inputs.rule.guard);
 }
 
 }  // namespace
+
+at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard) {
+  const std::int64_t d_v = sums.size(-1) - 1;
+  const at::Tensor normaliser = sums.slice(-1, d_v, d_v + 1);
+  const at::Tensor guarded = normaliser.abs() <= guard;
+  count_other_flops(sums.numel());
+  return sums.slice(-1, 0, d_v) * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0);
+}
 
 std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace) {
   const std::int64_t element = shape.dtype == at::kDouble ? 8 : 4;
@@ -177,7 +177,7 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
   // Columns, their image, what the mask makes in between, and the same again for gradients.
   const std::int64_t fits = max_workspace / (6 * column_bytes);
   std::int64_t block;
-  if (shape.device == c10::DeviceType::CPU) {
+  if (shape.device.is_cpu()) {
     // Blocks that stay in the cache are faster than the largest that fit the memory: the mask gathers rows of
     // them at random.
     block = (std::int64_t{16} << 20) / column_bytes;
@@ -194,24 +194,22 @@ at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
   if (given.q.scalar_type() != at::kDouble) {  // masks are applied in at least float32
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kFloat);
   }
-  if (mask->has_low_rank() && mask->rank() <= kMaxFactorRank) return attend_factors(inputs, mask->low_rank());
-  auto state = c10::make_intrusive<State>();
+  if (uses_factors(mask->profile())) return attend_factors(inputs, mask->factors());
+  auto state = c10::make_intrusive<FeatureEngineState>();
   state->mask = mask;
-  AttentionShape shape;
-  shape.batch = inputs.q.size(0);
-  shape.heads = inputs.q.size(1);
-  shape.num_nodes = inputs.q.size(2);
-  shape.d = inputs.q.size(3);
-  shape.d_v = inputs.v.size(3);
-  shape.dtype = inputs.q.scalar_type();
-  shape.device = inputs.q.device().type();
-  state->block = feature_block(shape, inputs.max_workspace);
+  state->block = feature_block(AttentionShape::of(inputs.q, inputs.v), inputs.max_workspace);
   // Nodes first: the mask moves whole rows of columns.
   const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };
-  const std::vector<at::Tensor> parameters = mask->parameters();
+  // Each tensor once, even if parts of the mask share it: the gradient of each is that of all its uses.
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& parameter : mask->parameters()) {
+    const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                   [&](const at::Tensor& other) { return other.is_same(parameter); });
+    if (!known) parameters.push_back(parameter);
+  }
   const at::Tensor sums = FeatureFunction::apply(
       by_node(inputs.q), by_node(inputs.k), by_node(with_ones(inputs.v)), at::TensorList(parameters), state);
-  return divide(sums, inputs.guard).permute({2, 0, 1, 3});
+  return divide_by_normaliser(sums, inputs.rule.guard).permute({2, 0, 1, 3});
 }
 
 }  // namespace topomask

@@ -1,25 +1,17 @@
+#include "attention/gpu.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "attention/cuda/row_attention.h"
-#include "attention/engines.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 namespace topomask {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace {
-
-struct State : torch::CustomClassHolder {
-  std::vector<std::shared_ptr<const SparsePattern>> patterns;  // one, or one per head
-  RowAttentionShape shape;                                     // of all heads
-};
 
 Real real_of(at::ScalarType dtype) {
   switch (dtype) {
@@ -48,25 +40,57 @@ Rows4 rows_from(const at::Tensor& x, std::int64_t head) {
   return {static_cast<char*>(x.data_ptr()) + offset, x.stride(0), x.stride(1), x.stride(2)};
 }
 
-void* from_pair(const at::Tensor& x, std::int64_t pair) {
+void* element(const at::Tensor& x, std::int64_t index) {
   if (!x.defined() || x.numel() == 0) return nullptr;
-  return static_cast<char*>(x.data_ptr()) + pair * x.stride(0) * static_cast<std::int64_t>(x.element_size());
+  return static_cast<char*>(x.data_ptr()) + index * static_cast<std::int64_t>(x.element_size());
+}
+
+RowAttentionShape shape_of(const EngineInputs& inputs) {
+  RowAttentionShape shape;
+  shape.batch = inputs.q.size(0);
+  shape.heads = inputs.q.size(1);
+  shape.features = inputs.q.size(3);
+  shape.value_columns = inputs.v.size(3);
+  shape.rule = inputs.rule;
+  return shape;
+}
+
+EngineInputs with_adjacent_columns(const EngineInputs& given) {
+  EngineInputs inputs = given;
+  for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = adjacent_columns(*x);
+  return inputs;
 }
 
 // The heads that one pattern serves: all, or its own. What is kept for every (head, batch entry) is ordered
 // so that those of one pattern stand together.
 struct Share {
-  RowAttentionShape shape;
-  std::int64_t first_head = 0, first_pair = 0;
+  const SparsePattern& pattern;
+  at::Tensor values;        // wide [1 or heads, nnz]
+  RowAttentionShape shape;  // of these heads
+  std::int64_t first_head = 0, first_row = 0, first_dot = 0;
 
-  Share(const State& state, std::size_t which) : shape(state.shape) {
-    if (state.patterns.size() == 1) return;
-    first_head = static_cast<std::int64_t>(which);
-    first_pair = first_head * shape.batch;
-    shape.heads = 1;
-  }
   std::int64_t pairs() const { return shape.batch * shape.heads; }
+  std::int64_t products() const { return pairs() * pattern.nnz(); }
+  std::int64_t value_step() const { return values.size(0) == 1 ? 0 : pattern.nnz(); }
 };
+
+std::vector<Share> shares_of(const EngineInputs& inputs, const std::vector<SparseEntries>& entries) {
+  std::vector<Share> shares;
+  std::int64_t first_dot = 0;
+  for (std::size_t which = 0; which < entries.size(); ++which) {
+    const at::Tensor values = entries[which].values.to(accumulator(inputs.q.scalar_type())).contiguous();
+    Share share = {*entries[which].pattern, values, shape_of(inputs)};
+    if (entries.size() > 1) {
+      share.shape.heads = 1;
+      share.first_head = static_cast<std::int64_t>(which);
+      share.first_row = share.first_head * share.shape.batch * inputs.q.size(2);
+    }
+    share.first_dot = first_dot;
+    first_dot += share.products();
+    shares.push_back(share);
+  }
+  return shares;
+}
 
 at::Tensor workspace_for(const DeviceRows& rows, const RowAttentionShape& shape,
                          const at::TensorOptions& options) {
@@ -86,134 +110,98 @@ at::Tensor summed(const at::Tensor& grad_value, bool share_values, Real dtype, c
   return sum;
 }
 
-class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> {
- public:
-  // values: one tensor a pattern, [1 or heads, nnz], float32 (float64 for float64 q).
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, at::TensorList values,
-                            const c10::intrusive_ptr<State>& state) {
-    const CudaLaunch launch(q);
-    const at::TensorOptions options = q.options().dtype(accumulator(q.scalar_type()));
-    const std::int64_t pairs = q.size(0) * q.size(1), n = q.size(2);
-    at::Tensor out = at::empty_like(v);
-    at::Tensor inverse = at::empty({pairs, n}, options);
-    at::Tensor row_max = at::empty({state->shape.softmax ? pairs : 0, n}, options);
-    bool learning = q.requires_grad() || k.requires_grad() || v.requires_grad();
-    for (const at::Tensor& own : values) learning = learning || own.requires_grad();
-    variable_list dots;
-    for (std::size_t which = 0; which < state->patterns.size(); ++which) {
-      const Share share(*state, which);
-      const SparsePattern& pattern = *state->patterns[which];
-      RowAttentionForward pass;
-      pass.shape = share.shape;
-      pass.dtype = real_of(q.scalar_type());
-      pass.mask = device_rows(pattern);
-      pass.q = rows_from(q, share.first_head);
-      pass.k = rows_from(k, share.first_head);
-      pass.v = rows_from(v, share.first_head);
-      pass.out = rows_from(out, share.first_head);
-      pass.value = values[which].data_ptr();
-      pass.value_step = values[which].size(0) == 1 ? 0 : pattern.nnz();
-      pass.inverse = from_pair(inverse, share.first_pair);
-      pass.row_max = from_pair(row_max, share.first_pair);
-      // One number a nonzero, written in order: cheaper to keep than two rows are to gather again.
-      dots.push_back(at::empty({learning ? share.pairs() : 0, pattern.nnz()}, options));
-      pass.dot = from_pair(dots.back(), 0);
-      const at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
-      pass.workspace = workspace.data_ptr();
-      check_cuda(row_attention_forward(pass, launch.stream), "mask engine");
-      count_multiply_adds(share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
-      count_other_flops(share.pairs() * (pattern.nnz() * (share.shape.softmax ? 6 : 3) + n));
-    }
-    variable_list saved = {q, k, v, out, inverse, row_max};
-    saved.insert(saved.end(), values.begin(), values.end());
-    saved.insert(saved.end(), dots.begin(), dots.end());
-    context->save_for_backward(saved);
-    context->saved_data["state"] = c10::IValue::make_capsule(state);
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
-    const auto state = c10::static_intrusive_pointer_cast<State>(context->saved_data["state"].toCapsule());
-    const CudaLaunch launch(q);
-    const at::TensorOptions options = q.options().dtype(accumulator(q.scalar_type()));
-    const at::Tensor grad_out = adjacent_columns(grads[0]);
-    at::Tensor grad_q = at::empty_like(q), grad_k = at::empty_like(k), grad_v = at::empty_like(v);
-    const std::size_t patterns = state->patterns.size();
-    variable_list grad_values(patterns);
-    for (std::size_t which = 0; which < patterns; ++which) {
-      const Share share(*state, which);
-      const SparsePattern& pattern = *state->patterns[which];
-      const at::Tensor &values = saved[6 + which], &dots = saved[6 + patterns + which];
-      RowAttentionBackward pass;
-      pass.shape = share.shape;
-      pass.dtype = real_of(q.scalar_type());
-      pass.mask = device_rows(pattern);
-      pass.columns = device_columns(pattern);
-      pass.q = rows_from(q, share.first_head);
-      pass.k = rows_from(k, share.first_head);
-      pass.v = rows_from(v, share.first_head);
-      pass.out = rows_from(saved[3], share.first_head);
-      pass.grad_out = rows_from(grad_out, share.first_head);
-      pass.value = values.data_ptr();
-      pass.value_step = values.size(0) == 1 ? 0 : pattern.nnz();
-      pass.inverse = from_pair(saved[4], share.first_pair);
-      pass.row_max = from_pair(saved[5], share.first_pair);
-      pass.dot = from_pair(dots, 0);
-      pass.grad_q = rows_from(grad_q, share.first_head);
-      pass.grad_k = rows_from(grad_k, share.first_head);
-      pass.grad_v = rows_from(grad_v, share.first_head);
-      at::Tensor grad_value;
-      if (context->needs_input_grad(3 + which)) {
-        const std::int64_t sums = share.shape.heads / row_attention_summed_heads(pass);
-        grad_value = at::empty({share.shape.batch, sums, pattern.nnz()}, options);
-      }
-      pass.grad_value = from_pair(grad_value, 0);
-      const at::Tensor weights = at::empty({share.pairs(), pattern.nnz(), 2}, options);
-      pass.weights = weights.data_ptr();
-      at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
-      pass.workspace = workspace.data_ptr();
-      check_cuda(row_attention_backward(pass, launch.stream), "mask engine, backward over rows");
-      workspace = workspace_for(pass.columns, pass.shape, options);
-      pass.workspace = workspace.data_ptr();
-      check_cuda(column_attention_backward(pass, launch.stream), "mask engine, backward over columns");
-      if (grad_value.defined()) {
-        const bool share_values = values.size(0) != share.shape.heads;
-        grad_values[which] = summed(grad_value, share_values, pass.dtype, launch.stream);
-      }
-      count_multiply_adds(2 * share.pairs() * pattern.nnz() * (q.size(3) + v.size(3)));
-      count_other_flops(share.pairs() * pattern.nnz() * (share.shape.softmax ? 10 : 6));
-    }
-    variable_list result = {grad_q, grad_k, grad_v};
-    result.insert(result.end(), grad_values.begin(), grad_values.end());
-    result.emplace_back();
-    return result;
-  }
-};
-
 }  // namespace
 
-at::Tensor run_mask_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseEntries>& entries) {
-  auto state = c10::make_intrusive<State>();
-  std::vector<at::Tensor> values;
-  for (const SparseEntries& own : entries) {
-    state->patterns.push_back(own.pattern);
-    values.push_back(own.values.to(accumulator(inputs.q.scalar_type())).contiguous());
+EngineResult mask_engine_forward_on_gpu(const EngineInputs& given, const std::vector<SparseEntries>& entries,
+                                        bool learning) {
+  const EngineInputs inputs = with_adjacent_columns(given);
+  const at::Tensor &q = inputs.q, &k = inputs.k, &v = inputs.v;
+  const CudaLaunch launch(q);
+  const at::TensorOptions options = q.options().dtype(accumulator(q.scalar_type()));
+  const std::vector<Share> shares = shares_of(inputs, entries);
+  const at::IntArrayRef rows = q.sizes().slice(0, 3);
+  at::Tensor out = at::empty_like(v);
+  at::Tensor inverse = at::empty(rows, options);
+  at::Tensor row_max = inputs.rule.is_softmax() ? at::empty(rows, options) : at::empty({0}, options);
+  // One number a nonzero, written in order: cheaper to keep than two rows are to gather again.
+  at::Tensor dots;
+  if (learning) dots = at::empty({shares.back().first_dot + shares.back().products()}, options);
+  for (const Share& share : shares) {
+    RowAttentionForward pass;
+    pass.shape = share.shape;
+    pass.dtype = real_of(q.scalar_type());
+    pass.mask = device_rows(share.pattern);
+    pass.q = rows_from(q, share.first_head);
+    pass.k = rows_from(k, share.first_head);
+    pass.v = rows_from(v, share.first_head);
+    pass.out = rows_from(out, share.first_head);
+    pass.value = share.values.data_ptr();
+    pass.value_step = share.value_step();
+    pass.inverse = element(inverse, share.first_row);
+    pass.row_max = element(row_max, share.first_row);
+    pass.dot = element(dots, share.first_dot);
+    const at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
+    pass.workspace = workspace.data_ptr();
+    check_cuda(row_attention_forward(pass, launch.stream), "mask engine");
+    count_multiply_adds(share.products() * (q.size(3) + v.size(3)));
+    count_other_flops(share.products() * (inputs.rule.is_softmax() ? 6 : 3) + share.pairs() * q.size(2));
   }
-  RowAttentionShape& shape = state->shape;
-  shape.batch = inputs.q.size(0);
-  shape.heads = inputs.q.size(1);
-  shape.features = inputs.q.size(3);
-  shape.value_columns = inputs.v.size(3);
-  shape.relu = inputs.fused_relu;
-  shape.softmax = inputs.softmax;
-  shape.epsilon = inputs.epsilon;
-  shape.scale = inputs.scale;
-  shape.guard = inputs.guard;
-  return MaskAttentionOnGpu::apply(adjacent_columns(inputs.q), adjacent_columns(inputs.k),
-                                   adjacent_columns(inputs.v), at::TensorList(values), state);
+  if (!learning) return {out, {}};
+  return {out, {inverse, row_max, dots}};
+}
+
+EngineGradients mask_engine_backward_on_gpu(const at::Tensor& given_grad, const EngineInputs& given,
+                                            const std::vector<SparseEntries>& entries,
+                                            const EngineResult& result, bool mask_learns) {
+  const EngineInputs inputs = with_adjacent_columns(given);
+  const at::Tensor &q = inputs.q, &k = inputs.k, &v = inputs.v;
+  const CudaLaunch launch(q);
+  const at::TensorOptions options = q.options().dtype(accumulator(q.scalar_type()));
+  const at::Tensor grad_out = adjacent_columns(given_grad), out = adjacent_columns(result.out);
+  EngineGradients grads = {at::empty_like(q), at::empty_like(k), at::empty_like(v), {}};
+  for (const Share& share : shares_of(inputs, entries)) {
+    const std::int64_t nnz = share.pattern.nnz();
+    RowAttentionBackward pass;
+    pass.shape = share.shape;
+    pass.dtype = real_of(q.scalar_type());
+    pass.mask = device_rows(share.pattern);
+    pass.columns = device_columns(share.pattern);
+    pass.q = rows_from(q, share.first_head);
+    pass.k = rows_from(k, share.first_head);
+    pass.v = rows_from(v, share.first_head);
+    pass.out = rows_from(out, share.first_head);
+    pass.grad_out = rows_from(grad_out, share.first_head);
+    pass.value = share.values.data_ptr();
+    pass.value_step = share.value_step();
+    pass.inverse = element(result.saved[0], share.first_row);
+    pass.row_max = element(result.saved[1], share.first_row);
+    pass.dot = element(result.saved[2], share.first_dot);
+    pass.grad_q = rows_from(grads.q, share.first_head);
+    pass.grad_k = rows_from(grads.k, share.first_head);
+    pass.grad_v = rows_from(grads.v, share.first_head);
+    at::Tensor grad_value;
+    if (mask_learns) {
+      const std::int64_t sums = share.shape.heads / row_attention_summed_heads(pass);
+      grad_value = empty_values(share.pattern, {share.shape.batch, sums, nnz}, options);
+    }
+    pass.grad_value = element(grad_value, 0);
+    const at::Tensor weights = at::empty({share.pairs(), nnz, 2}, options);
+    pass.weights = weights.data_ptr();
+    at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
+    pass.workspace = workspace.data_ptr();
+    check_cuda(row_attention_backward(pass, launch.stream), "mask engine, backward over rows");
+    workspace = workspace_for(pass.columns, pass.shape, options);
+    pass.workspace = workspace.data_ptr();
+    check_cuda(column_attention_backward(pass, launch.stream), "mask engine, backward over columns");
+    if (mask_learns) {
+      const bool share_values = share.values.size(0) != share.shape.heads;
+      const at::Tensor sum = summed(grad_value, share_values, pass.dtype, launch.stream);
+      grads.mask.push_back(sum.to(entries[grads.mask.size()].values.scalar_type()));
+    }
+    count_multiply_adds(2 * share.products() * (q.size(3) + v.size(3)));
+    count_other_flops(share.products() * (inputs.rule.is_softmax() ? 10 : 6));
+  }
+  return grads;
 }
 
 }  // namespace topomask

@@ -64,20 +64,23 @@ struct LoadPlain {
     return x;
   }
 };
+// max(x, 0), where NaN stays NaN as in torch: a lost one would let training go on with garbage.
 struct LoadRelu {
   template <class V>
   HWY_INLINE V operator()(V x) const {
-    using D = hn::DFromV<V>;
-    // Negative floats are negative whole numbers as well, whose maximum does not take the units that products
-    // need.
-    if constexpr (sizeof(hn::TFromD<D>) == 4) {
-      const hn::RebindToSigned<D> whole;
-      return hn::BitCast(D(), hn::Max(hn::BitCast(whole, x), hn::Zero(whole)));
-    }
-    return hn::Max(x, hn::Zero(D()));
+    const auto zero = hn::Zero(hn::DFromV<V>());
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+    return hn::Max(zero, x);  // the instruction returns its second operand where either is NaN
+#else
+    return hn::IfThenZeroElse(hn::Lt(x, zero), x);
+#endif
   }
-  HWY_INLINE float operator()(float x) const { return x > 0 ? x : 0; }
-  HWY_INLINE double operator()(double x) const { return x > 0 ? x : 0; }
+  HWY_INLINE float operator()(float x) const {
+    return x < 0 ? 0 : x;
+  }
+  HWY_INLINE double operator()(double x) const {
+    return x < 0 ? 0 : x;
+  }
 };
 
 // Asks for a row that will be read, or written, some rows from now.
@@ -153,16 +156,17 @@ HWY_INLINE T relu_features(const T* HWY_RESTRICT x, T epsilon, std::int64_t size
   auto sums = hn::Zero(d);
   std::int64_t i = 0;
   for (; i + lanes <= size; i += lanes) {
-    const auto feature = hn::Add(hn::Max(hn::LoadU(d, x + i), hn::Zero(d)), hn::Set(d, epsilon));
+    const auto feature = hn::Add(LoadRelu()(hn::LoadU(d, x + i)), hn::Set(d, epsilon));
     hn::StoreU(feature, d, out + i);
     sums = hn::Add(sums, feature);
   }
   T sum = hn::GetLane(hn::SumOfLanes(d, sums));
-  for (; i < size; ++i) sum += out[i] = (x[i] > 0 ? x[i] : 0) + epsilon;
+  for (; i < size; ++i) sum += out[i] = LoadRelu()(x[i]) + epsilon;
   return sum;
 }
 
-// Through x -> max(x, 0) + epsilon backwards: grad = grad + shift where x >= 0, else 0.
+// Through x -> max(x, 0) + epsilon backwards: grad = grad + shift where x >= 0, else 0. At NaN too it is 0,
+// as the gradient of torch's clamp_min.
 template <class T>
 HWY_INLINE void relu_gradient(const T* HWY_RESTRICT x, T shift, std::int64_t size, T* HWY_RESTRICT grad) {
   const hn::ScalableTag<T> d;

@@ -11,12 +11,9 @@
 #include "core/check.h"
 #include "core/tensors.h"
 #include "data/augment_table.h"
+#include "data/gpu.h"
 #include "data/normalise.h"
 #include "data/pixel_ops.h"
-
-#ifdef TOPOMASK_CUDA
-#include "data/augment_cuda.h"
-#endif
 
 namespace topomask {
 namespace {
@@ -76,12 +73,10 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                                                 width, drawn.data_ptr<float>());
   drawn = drawn.to(device, device.is_cuda());
   const at::Tensor fill = fill_.to(device);
-#ifdef TOPOMASK_CUDA
-  if (fits_on_gpu(input)) {
-    return augment_on_gpu(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
-                          drawn);
+  if (augment_runs_on_cuda(input)) {
+    return augment_cuda(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
+                        drawn);
   }
-#endif
 
   at::Tensor images = input;
   if (options_.min_crop_area < 1) images = enlarge_boxes(images, drawn.narrow(1, column::kCrop, 4));

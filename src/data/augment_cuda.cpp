@@ -1,4 +1,4 @@
-#include "data/augment_cuda.h"
+#include "data/gpu.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -23,13 +23,13 @@ DeviceMixing on_device(Mixing mixing) {
 
 }  // namespace
 
-bool fits_on_gpu(const at::Tensor& images) {
+bool augment_runs_on_cuda(const at::Tensor& images) {
   return images.is_cuda() && augmentation_fits(images.size(1), images.size(2), images.size(3));
 }
 
-AugmentedBatch augment_on_gpu(const Batch& batch, const AugmentOptions& options,
-                              const AugmentConstants& constants, const AugmentTable& table,
-                              const at::Tensor& drawn) {
+AugmentedBatch augment_cuda(const Batch& batch, const AugmentOptions& options,
+                            const AugmentConstants& constants, const AugmentTable& table,
+                            const at::Tensor& drawn) {
   const at::Tensor input = batch.images.contiguous(), labels = batch.labels.contiguous();
   const CudaLaunch launch(input);
   DeviceAugmentation augmentation;

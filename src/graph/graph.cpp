@@ -15,10 +15,8 @@
 #include "graph/cpu/limits.h"
 #include "graph/cpu/rows.h"
 #include "graph/cpu/transform.h"
+#include "graph/gpu.h"
 #include "graph/tensors.h"
-#ifdef TOPOMASK_CUDA
-#include "graph/graph_cuda.h"
-#endif
 
 namespace topomask {
 namespace {
@@ -47,8 +45,13 @@ bool is_symmetric_view(const CsrView& graph) {
 
 Graph::Graph() : Graph(from_csr({}, false)) {}
 
-Graph::Graph(at::Tensor row_ptr_, at::Tensor col_, at::Tensor weight_, bool directed_)
-    : row_ptr(std::move(row_ptr_)), col(std::move(col_)), weight(std::move(weight_)), directed(directed_) {}
+Graph::Graph(at::Tensor row_ptr_, at::Tensor col_, at::Tensor weight_, bool directed_,
+             std::int64_t out_degree_)
+    : row_ptr(std::move(row_ptr_)),
+      col(std::move(col_)),
+      weight(std::move(weight_)),
+      directed(directed_),
+      out_degree(out_degree_) {}
 
 Graph Graph::from_csr(CsrArrays rows, bool directed) {
   check(!rows.row_ptr.empty() && rows.row_ptr.front() == 0 &&
@@ -150,13 +153,11 @@ CsrView Graph::view() const {
 }
 
 Graph Graph::to(c10::Device device) const {
-  return {row_ptr.to(device), col.to(device), weight.to(device), directed};
+  return {row_ptr.to(device), col.to(device), weight.to(device), directed, out_degree};
 }
 
 at::Tensor Graph::to_dense() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) return to_dense_cuda(*this);
-#endif
   const CsrView rows = view();
   at::Tensor dense = at::zeros({rows.num_nodes, rows.num_nodes}, at::kDouble);
   double* out = dense.mutable_data_ptr<double>();
@@ -169,20 +170,16 @@ at::Tensor Graph::to_dense() const {
 }
 
 Graph Graph::transposed() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) return transposed_cuda(*this);
-#endif
   return from_csr(transpose(view()), directed);
 }
 
 bool Graph::is_symmetric() const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) {
     const Graph columns = transposed_cuda(*this);
     return at::equal(columns.row_ptr, row_ptr) && at::equal(columns.col, col) &&
            at::equal(columns.weight, weight);
   }
-#endif
   return is_symmetric_view(view());
 }
 
@@ -190,25 +187,24 @@ Graph Graph::with_weight(at::Tensor new_weight) const {
   check(new_weight.defined() && new_weight.dim() == 1 && new_weight.size(0) == num_entries() &&
             new_weight.scalar_type() == at::kFloat,
         "Graph::with_weight: expected weight [{}] of float32, got {}", num_entries(), describe(new_weight));
-  return {row_ptr, col, std::move(new_weight), directed};
+  return {row_ptr, col, std::move(new_weight), directed, out_degree};
 }
 
 Graph Graph::permuted(const at::Tensor& order) const {
-#ifdef TOPOMASK_CUDA
   if (row_ptr.is_cuda()) {
     return permuted_cuda(*this,
                          order_tensor(permutation_from(order, num_nodes(), "Graph::permuted")).to(device()));
   }
-#endif
   const CsrView rows = view();
-  return from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
+  Graph result =
+      from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
+  result.out_degree = out_degree;
+  return result;
 }
 
 Graph normalise(const Graph& graph, Normalisation how) {
   if (how == Normalisation::none) return graph;
-#ifdef TOPOMASK_CUDA
   if (graph.row_ptr.is_cuda()) return normalise_cuda(graph, how);
-#endif
   const CsrView rows = graph.view();
   std::vector<double> left(static_cast<std::size_t>(rows.num_nodes), 1.0), right = left;
   // Zero only where every entry of the row (or column) is zero, so whatever it scales stays zero.

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -19,13 +20,14 @@
 namespace topomask {
 namespace {
 
-// The arguments after the colon, taken one after the other. Every complaint names the whole specification.
+// The arguments after the colon, taken one after the other.
 class Arguments {
  public:
-  Arguments(const std::string& spec, std::string_view form) : spec_(spec), form_(form) {
+  Arguments(std::string_view spec, std::string_view form, const ReadOptions& read_options)
+      : read(read_options), form_(form) {
     const std::size_t colon = spec.find(':');
-    if (colon == std::string::npos) return;
-    std::string_view rest = std::string_view(spec).substr(colon + 1);
+    if (colon == std::string_view::npos) return;
+    std::string_view rest = spec.substr(colon + 1);
     for (std::size_t comma; (comma = rest.find(',')) != std::string_view::npos;
          rest.remove_prefix(comma + 1)) {
       parts_.push_back(rest.substr(0, comma));
@@ -40,6 +42,11 @@ class Arguments {
   template <class T>
   T number_or(std::string_view what, T otherwise) {
     return next_ < parts_.size() ? number<T>(what) : otherwise;
+  }
+  // A graph without nodes or neighbours can be made by the library, but nobody describes one on purpose.
+  std::int64_t size(std::string_view what) { return parse_size(text(what), what); }
+  std::int64_t size_or(std::string_view what, std::int64_t otherwise) {
+    return next_ < parts_.size() ? size(what) : otherwise;
   }
   std::string_view text(std::string_view what) {
     if (next_ >= parts_.size() || parts_[next_].empty())
@@ -72,25 +79,31 @@ class Arguments {
     }
     return value;
   }
+  std::int64_t parse_size(std::string_view part, std::string_view what) const {
+    const auto value = parse<std::int64_t>(part, what);
+    if (value < 1) complain(fmt::format("expected at least 1 for {}, got {}", what, value));
+    return value;
+  }
   [[noreturn]] void complain(const std::string& problem) const {
-    fail("--graph {}: {} (the form is {})", spec_, problem, form_);
+    fail("{} (the form is {})", problem, form_);
   }
 
+  const ReadOptions& read;
+
  private:
-  const std::string& spec_;
   std::string_view form_;
   std::vector<std::string_view> parts_;
   std::size_t next_ = 0;
 };
 
 Graph make_path(Arguments& arguments) {
-  const auto num_nodes = arguments.number<std::int64_t>("the number of nodes");
+  const auto num_nodes = arguments.size("the number of nodes");
   arguments.finish();
   return path_graph(num_nodes);
 }
 
 Graph make_cycle(Arguments& arguments) {
-  const auto num_nodes = arguments.number<std::int64_t>("the number of nodes");
+  const auto num_nodes = arguments.size("the number of nodes");
   arguments.finish();
   return cycle_graph(num_nodes);
 }
@@ -102,7 +115,7 @@ Graph make_grid(Arguments& arguments) {
   for (bool more = true; more;) {
     const std::size_t cross = sizes.find('x');
     more = cross != std::string_view::npos;
-    extent.push_back(arguments.parse<std::int64_t>(sizes.substr(0, cross), "an extent"));
+    extent.push_back(arguments.parse_size(sizes.substr(0, cross), "an extent"));
     if (more) sizes.remove_prefix(cross + 1);
   }
   if (extent.size() > 3) arguments.complain(fmt::format("expected 1 to 3 extents, got {}", extent.size()));
@@ -127,7 +140,7 @@ Graph make_tree(Arguments& arguments) {
 }
 
 Graph make_erdos_renyi(Arguments& arguments) {
-  const auto num_nodes = arguments.number<std::int64_t>("the number of nodes");
+  const auto num_nodes = arguments.size("the number of nodes");
   const auto probability = arguments.number<double>("the probability");
   const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
   arguments.finish();
@@ -135,37 +148,44 @@ Graph make_erdos_renyi(Arguments& arguments) {
 }
 
 Graph make_barabasi_albert(Arguments& arguments) {
-  const auto num_nodes = arguments.number<std::int64_t>("the number of nodes");
-  const auto edges_per_node = arguments.number<std::int64_t>("the edges per node");
+  const auto num_nodes = arguments.size("the number of nodes");
+  const auto edges_per_node = arguments.size("the edges per node");
   const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
   arguments.finish();
   return barabasi_albert(num_nodes, edges_per_node, seed);
 }
 
 Graph make_random_regular(Arguments& arguments) {
-  const auto num_nodes = arguments.number<std::int64_t>("the number of nodes");
-  const auto degree = arguments.number<std::int64_t>("the degree");
+  const auto num_nodes = arguments.size("the number of nodes");
+  const auto degree = arguments.size("the degree");
   const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
   arguments.finish();
   return random_regular(num_nodes, degree, seed);
+}
+
+// Floats where they hold every coordinate as it is: neighbours are found faster among them.
+at::Tensor tensor_of(const Points& points) {
+  const at::Tensor wide = at::from_blob(const_cast<double*>(points.coordinate.data()),
+                                        {points.count, points.dimension}, at::kDouble);
+  const bool narrow = std::all_of(points.coordinate.begin(), points.coordinate.end(),
+                                  [](double x) { return static_cast<double>(static_cast<float>(x)) == x; });
+  return narrow ? wide.to(at::kFloat) : wide.clone();
 }
 
 Graph make_knn(Arguments& arguments) {
   constexpr std::array<std::string_view, 1> kFlags = {"symmetric"};
   const std::string file(arguments.text("a file of points"));
   KnnOptions options;
-  options.k = arguments.number<std::int64_t>("the number of neighbours");
-  options.symmetric = arguments.flag("symmetric");
+  options.symmetric |= arguments.flag("symmetric");
+  options.k = arguments.size_or("the number of neighbours", options.k);
   arguments.finish(kFlags);
-  Points points = read_points_file(file);
-  return knn_graph(at::from_blob(points.coordinate.data(), {points.count, points.dimension}, at::kFloat),
-                   options);
+  return knn_graph(tensor_of(read_points_file(file, arguments.read)), options);
 }
 
 Graph make_torus(Arguments& arguments) {
-  const auto num_points = arguments.number<std::int64_t>("the number of points");
+  const auto num_points = arguments.size("the number of points");
   KnnOptions options;
-  options.k = arguments.number<std::int64_t>("the number of neighbours");
+  options.k = arguments.size("the number of neighbours");
   options.symmetric = true;
   const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
   arguments.finish();
@@ -178,22 +198,31 @@ Graph make_karate(Arguments& arguments) {
 }
 
 struct Generator {
-  std::string_view name, form;
+  std::string_view name, form, description, example;
   Graph (*make)(Arguments&);
 };
 
 constexpr std::array kGenerators = {
-    Generator{"path", "path:N", make_path},
-    Generator{"cycle", "cycle:N", make_cycle},
-    Generator{"grid", "grid:HxW[xD][,diagonals][,wrap]", make_grid},
-    Generator{"hypercube", "hypercube:D", make_hypercube},
-    Generator{"tree", "tree:DEPTH[,BRANCHING]", make_tree},
-    Generator{"er", "er:N,P[,SEED]", make_erdos_renyi},
-    Generator{"ba", "ba:N,M[,SEED]", make_barabasi_albert},
-    Generator{"regular", "regular:N,D[,SEED]", make_random_regular},
-    Generator{"knn", "knn:FILE,K[,symmetric]", make_knn},
-    Generator{"torus", "torus:N,K[,SEED]", make_torus},
-    Generator{"karate", "karate", make_karate},
+    Generator{"karate", "karate", "Zachary's karate club: 34 nodes, 78 edges", "karate", make_karate},
+    Generator{"path", "path:N", "N nodes in a row", "path:100", make_path},
+    Generator{"cycle", "cycle:N", "N nodes in a ring", "cycle:100", make_cycle},
+    Generator{"grid", "grid:H[xW[xD]][,diagonals][,wrap]", "A grid; with diagonals, or wrapped to a torus",
+              "grid:32x32", make_grid},
+    Generator{"hypercube", "hypercube:D", "2^D nodes that differ in one bit from their neighbours",
+              "hypercube:10", make_hypercube},
+    Generator{"tree", "tree:DEPTH[,BRANCHING]", "A complete tree; BRANCHING is 2 by default", "tree:8",
+              make_tree},
+    Generator{"er", "er:N,P[,SEED]", "Erdos-Renyi: each pair is joined with probability P", "er:1000,0.01",
+              make_erdos_renyi},
+    Generator{"ba", "ba:N,M[,SEED]", "Barabasi-Albert: each new node is joined to M others by their degree",
+              "ba:10000,4", make_barabasi_albert},
+    Generator{"regular", "regular:N,D[,SEED]", "A random graph where all nodes have degree D",
+              "regular:1000,4", make_random_regular},
+    Generator{"knn", "knn:FILE[,K][,symmetric]",
+              "Points joined to their K nearest (K is 3 by default), directed or symmetric",
+              "knn:points.ply,8,symmetric", make_knn},
+    Generator{"torus", "torus:N,K[,SEED]", "The same, symmetric, of N random points on a torus in space",
+              "torus:32768,8", make_torus},
 };
 
 const Generator* find_generator(std::string_view name) {
@@ -213,55 +242,87 @@ void check_is_file(const std::string& spec, std::string_view name) {
   std::vector<std::string> names;
   for (const Generator& generator : kGenerators) names.emplace_back(generator.name);
   const std::string near = did_you_mean(name, names);
-  fail("--graph {}: '{}' is neither a file nor the name of a generator ({}){}", spec, name,
+  fail("graph '{}': '{}' is neither a file nor the name of a generator ({}){}", spec, name,
        fmt::join(names, ", "), near);
 }
 
-// Generated graphs have no parallel edges and no self-loops; the rest of the policy can matter.
-NamedGraph apply_policy(Graph graph, const GraphPolicy& policy) {
-  const bool unchanged =
-      policy.isolated == Isolated::keep && policy.components == Components::keep &&
-      (policy.direction == Direction::as_read || (policy.direction == Direction::directed) == graph.directed);
-  if (unchanged) return {std::move(graph), {}};
-  EdgeList edges = edges_of(graph.view(), graph.directed || policy.direction == Direction::directed);
+Graph generate(const Generator& generator, const std::string& spec, const LoadOptions& options) {
+  try {
+    Arguments arguments(spec, generator.form, options.read);
+    return generator.make(arguments);
+  } catch (const Error& error) {
+    fail("graph '{}': {}", spec, error.what());
+  }
+}
+
+// Names of the nodes that are left; empty where each keeps its number.
+std::vector<std::string> names_of_kept(const BuiltRows& built, std::vector<std::string> names) {
+  if (built.all_kept) return names;
+  std::vector<std::string> kept;
+  kept.reserve(built.kept.size());
+  for (const std::int32_t old : built.kept) {
+    kept.push_back(names.empty() ? std::to_string(old) : std::move(names[static_cast<std::size_t>(old)]));
+  }
+  return kept;
+}
+
+LoadedGraph build(EdgeList edges, const std::string& spec, const GraphPolicy& policy) {
   BuiltRows built = build_rows(edges, policy);
-  NamedGraph result;
+  LoadedGraph result;
   result.graph = Graph::from_csr(std::move(built.rows), built.directed);
-  for (const std::int32_t old : built.kept) result.names.push_back(std::to_string(old));
+  result.names = names_of_kept(built, std::move(edges.names));
+  result.warnings = std::move(edges.warnings);
+  if (edges.num_nodes > 0 && result.graph.num_nodes() == 0) {
+    result.warnings.push_back(
+        fmt::format("{}: no node is left of {} without those that are isolated", spec, edges.num_nodes));
+  }
   return result;
 }
 
-NamedGraph load_file(const std::string& path, const GraphPolicy& policy) {
-  EdgeList edges = read_graph_file(path);
-  BuiltRows built = build_rows(edges, policy);
-  NamedGraph result;
-  result.graph = Graph::from_csr(std::move(built.rows), built.directed);
-  if (built.all_kept) {
-    result.names = std::move(edges.names);
-    return result;
-  }
-  for (const std::int32_t old : built.kept) {
-    result.names.push_back(edges.names.empty() ? std::to_string(old) : std::move(edges.names[old]));
-  }
-  return result;
+// Generated graphs have no parallel edges and no self-loops; the rest of the policy can matter.
+LoadedGraph apply_policy(Graph graph, const std::string& spec, const GraphPolicy& policy) {
+  const bool unchanged =
+      policy.isolated == Isolated::keep && policy.components == Components::keep &&
+      (policy.direction == Direction::as_read || (policy.direction == Direction::directed) == graph.directed);
+  if (unchanged) return {std::move(graph), {}, {}};
+  return build(edges_of(graph.view(), graph.directed || policy.direction == Direction::directed), spec,
+               policy);
 }
 
 }  // namespace
 
-NamedGraph load_graph(const std::string& spec, const GraphPolicy& policy) {
-  const std::size_t colon = spec.find(':');
-  const std::string_view name = std::string_view(spec).substr(0, colon);
-  check(!spec.empty(), "--graph: expected a file or a generator such as grid:32x32, got nothing");
+LoadedGraph load_graph(const std::string& spec, const LoadOptions& options) {
+  const std::string_view name = std::string_view(spec).substr(0, spec.find(':'));
+  check(!spec.empty(), "graph '': expected a file or a generator such as grid:32x32, got nothing");
   try {
-    if (const Generator* generator = find_generator(name)) {
-      Arguments arguments(spec, generator->form);
-      return apply_policy(generator->make(arguments), policy);
-    }
+    if (const Generator* generator = find_generator(name))
+      return apply_policy(generate(*generator, spec, options), spec, options.policy);
     check_is_file(spec, name);
-    return load_file(spec, policy);
+    return build(read_graph_file(spec, options.read), spec, options.policy);
   } catch (const std::bad_alloc&) {
-    fail("--graph {}: the graph does not fit into memory", spec);
+    fail("graph '{}': it does not fit into memory", spec);
   }
+}
+
+const std::vector<GraphForm>& graph_forms() {
+  static const std::vector<GraphForm> forms = [] {
+    std::vector<GraphForm> all;
+    for (const Generator& g : kGenerators) {
+      all.push_back(
+          {std::string(g.name), std::string(g.form), std::string(g.description), std::string(g.example)});
+    }
+    return all;
+  }();
+  return forms;
+}
+
+std::string graph_forms_text() {
+  std::string text =
+      fmt::format("  {:<34}{} (also .gz .xz)\n", "FILE", fmt::join(graph_file_extensions(), " "));
+  for (const GraphForm& form : graph_forms()) {
+    text += fmt::format("  {:<34}{}\n", form.form, form.description);
+  }
+  return text;
 }
 
 }  // namespace topomask

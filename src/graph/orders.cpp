@@ -3,11 +3,9 @@
 #include "core/check.h"
 #include "graph/cpu/orders.h"
 #include "graph/cpu/transform.h"
+#include "graph/gpu.h"
 #include "graph/tensors.h"
 #include "topomask/graph.h"
-#ifdef TOPOMASK_CUDA
-#include "graph/graph_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -23,9 +21,7 @@ at::Tensor morton_order(const at::Tensor& points) {
   check_points(points, "morton_order");
   check(points.size(1) >= 1 && points.size(1) <= 3,
         "morton_order: expected points [N, D] with D from 1 to 3, got D = {}", points.size(1));
-#ifdef TOPOMASK_CUDA
   if (points.is_cuda()) return morton_order_cuda(points);
-#endif
   const at::Tensor ready = points_on_cpu(points, "morton_order");
   const float* coordinate = ready.const_data_ptr<float>();
   for (std::int64_t i = 0; i < ready.numel(); ++i) {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "core/check.h"
+#include "io/memory.h"
 #include "io/text.h"
 
 namespace topomask {
@@ -30,19 +31,27 @@ std::string lower_case_extension(const std::filesystem::path& path) {
   return lower_case(path.extension().string());
 }
 
-std::string read_raw(const std::string& path, std::uint64_t limit) {
+std::string read_raw(const std::string& path, const ReadOptions& options) {
   const File file(std::fopen(path.c_str(), "rb"));
   check(file != nullptr, "cannot open '{}': {}", path, std::strerror(errno));
+  const std::uint64_t limit = options.max_file_size != 0 ? options.max_file_size : available_memory();
+  const auto check_size = [&](std::uint64_t size) {
+    check(size <= limit, "'{}' is larger than {} bytes, {}", path, limit,
+          options.max_file_size != 0 ? "which max_file_size allows" : "which is all the memory that is free");
+  };
   std::string content;
   std::error_code unknown_size;
   const std::uintmax_t size = std::filesystem::file_size(path, unknown_size);
-  if (!unknown_size && size <= limit) content.reserve(size + kChunk);
+  if (!unknown_size) {
+    check_size(size);
+    content.reserve(size + kChunk);
+  }
   while (true) {
     const std::size_t before = content.size();
     content.resize(before + kChunk);
     const std::size_t got = std::fread(content.data() + before, 1, kChunk, file.get());
     content.resize(before + got);
-    check(content.size() <= limit, "'{}' is larger than {} bytes", path, limit);
+    check_size(content.size());
     if (got < kChunk) {
       check(std::ferror(file.get()) == 0, "cannot read '{}': {}", path, std::strerror(errno));
       return content;
@@ -54,7 +63,8 @@ std::string read_raw(const std::string& path, std::uint64_t limit) {
 void append_output(std::string& result, const std::string& chunk, std::size_t unused, const std::string& path,
                    std::uint64_t limit) {
   result.append(chunk, 0, chunk.size() - unused);
-  check(result.size() <= limit, "'{}' is larger than {} bytes when decompressed", path, limit);
+  check(result.size() <= limit, "'{}' unpacks to more than {} bytes; a larger max_file_size allows it", path,
+        limit);
 }
 
 std::string decompress_gzip(const std::string& packed, const std::string& path, std::uint64_t limit) {
@@ -66,8 +76,8 @@ std::string decompress_gzip(const std::string& packed, const std::string& path, 
   std::size_t fed = 0;
   int status = Z_OK;
   while (true) {
-    if (stream.avail_in == 0 &&
-        fed < packed.size()) {  // zlib counts in 32 bits, so feed large files piecewise
+    // zlib counts in 32 bits, so large files are fed piecewise.
+    if (stream.avail_in == 0 && fed < packed.size()) {
       const std::size_t piece = std::min(packed.size() - fed, std::size_t{std::numeric_limits<uInt>::max()});
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + fed));
       stream.avail_in = static_cast<uInt>(piece);
@@ -94,8 +104,8 @@ std::string decompress_gzip(const std::string& packed, const std::string& path, 
 }
 
 std::string decompress_xz(const std::string& packed, const std::string& path, std::uint64_t limit) {
-  constexpr std::uint64_t kMemoryLimit = std::uint64_t{1}
-                                         << 30;  // a forged header may ask for a huge dictionary
+  // A forged header may ask for a huge dictionary.
+  constexpr std::uint64_t kMemoryLimit = std::uint64_t{1} << 30;
   lzma_stream stream = LZMA_STREAM_INIT;
   check(lzma_stream_decoder(&stream, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK,
         "cannot decompress '{}': out of memory", path);
@@ -120,12 +130,22 @@ std::string decompress_xz(const std::string& packed, const std::string& path, st
 
 }  // namespace
 
-std::string read_file(const std::string& path, std::uint64_t limit) {
-  std::string content = read_raw(path, limit);
+std::uint64_t unpacked_limit(std::uint64_t packed, const ReadOptions& options, std::uint64_t free_memory) {
+  if (options.max_file_size != 0) return options.max_file_size;
+  // Text of graphs shrinks to a third or a tenth, numbers that repeat to a fiftieth; bombs to a thousandth.
+  constexpr std::uint64_t kRatio = 200, kAlways = std::uint64_t{1} << 28;
+  // What is read from text takes a few times its size.
+  constexpr std::uint64_t kShare = 4;
+  const std::uint64_t by_size = packed > free_memory / kRatio ? free_memory : packed * kRatio;
+  return std::min(std::max(kAlways, by_size), free_memory / kShare);
+}
+
+std::string read_file(const std::string& path, const ReadOptions& options) {
+  std::string content = read_raw(path, options);
   const std::string extension = lower_case_extension(path);
-  if (extension == ".gz") return decompress_gzip(content, path, limit);
-  if (extension == ".xz") return decompress_xz(content, path, limit);
-  return content;
+  if (extension != ".gz" && extension != ".xz") return content;
+  const std::uint64_t limit = unpacked_limit(content.size(), options, available_memory());
+  return extension == ".gz" ? decompress_gzip(content, path, limit) : decompress_xz(content, path, limit);
 }
 
 std::string content_extension(const std::string& path) {

@@ -6,10 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include "topomask/read_options.h"
+
 namespace topomask {
 
-// The whole content of a file, decompressed if it ends in .gz or .xz (at most `limit` bytes).
-std::string read_file(const std::string& path, std::uint64_t limit = std::uint64_t{1} << 34);
+// The whole content of a file, decompressed if it ends in .gz or .xz.
+std::string read_file(const std::string& path, const ReadOptions& options = {});
+
+// The most bytes that `packed` bytes may unpack to under the options, with so much memory free.
+std::uint64_t unpacked_limit(std::uint64_t packed, const ReadOptions& options, std::uint64_t free_memory);
 
 // Writes the content to a temporary file beside `path`, waits until it is on the disk and renames it, so that
 // a reader never sees half a file, not even after a power cut; a device such as /dev/stdout is written to

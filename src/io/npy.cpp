@@ -304,19 +304,20 @@ std::vector<std::int64_t> integer_values(const NpyArray& array, const std::strin
   return copy_integers<std::int64_t>(array, name);
 }
 
-std::vector<float> finite_values(const NpyArray& array, const std::string& name) {
+std::vector<double> finite_doubles(const NpyArray& array, const std::string& name) {
   const std::string_view kind = std::string_view(array.dtype).substr(1);
-  if (kind != "f4" && kind != "f8") return copy_integers<float>(array, name);
-  const std::vector<double> values =
-      kind == "f4" ? copy_as<float, double>(array) : copy_as<double, double>(array);
-  std::vector<float> result;
-  result.reserve(values.size());
-  for (const double value : values) {
-    check(std::abs(value) <= double{std::numeric_limits<float>::max()},
-          "{}: expected finite numbers, got {} at place {}", name, value, result.size());
-    result.push_back(static_cast<float>(value));
+  if (kind != "f4" && kind != "f8") return copy_integers<double>(array, name);
+  std::vector<double> values = kind == "f4" ? copy_as<float, double>(array) : copy_as<double, double>(array);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    check(std::abs(values[k]) <= double{std::numeric_limits<float>::max()},
+          "{}: expected finite numbers, got {} at place {}", name, values[k], k);
   }
-  return result;
+  return values;
+}
+
+std::vector<float> finite_values(const NpyArray& array, const std::string& name) {
+  const std::vector<double> values = finite_doubles(array, name);
+  return {values.begin(), values.end()};
 }
 
 std::vector<std::string> string_values(const NpyArray& array, const std::string& name) {

@@ -23,8 +23,9 @@ struct NpyHeader {
 NpyHeader parse_npy_header(std::string_view content, const std::string& name);
 
 // `name` says which array of which file. Integers may come as any integer type or bool, numbers as these or
-// floats; strings as "<U" (returned as UTF-8) or "|S".
+// floats, finite as a float; strings as "<U" (returned as UTF-8) or "|S".
 std::vector<std::int64_t> integer_values(const NpyArray& array, const std::string& name);
+std::vector<double> finite_doubles(const NpyArray& array, const std::string& name);
 std::vector<float> finite_values(const NpyArray& array, const std::string& name);
 std::vector<std::string> string_values(const NpyArray& array, const std::string& name);
 

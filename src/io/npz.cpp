@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "io/files.h"
+#include "io/memory.h"
 #include "io/npy_values.h"
 #include "io/text.h"
 
@@ -29,13 +30,11 @@ std::string error_text(zip_error_t& error) {
   return text;
 }
 
-// The most bytes that an entry of this many packed bytes may declare: Deflate cannot expand by more than 1032
-// to 1, and whatever it declares, a compressed entry must not fill the memory.
-std::uint64_t most_unpacked(const zip_stat_t& entry) {
-  if (entry.comp_method == ZIP_CM_STORE) return entry.comp_size;
-  constexpr std::uint64_t kLargest = std::uint64_t{1} << 32;
-  constexpr std::uint64_t kRatio = 1040, kSlack = 1024;
-  return std::min(kLargest, std::min(entry.comp_size, kLargest) * kRatio + kSlack);
+// Whether an entry may unpack to what it declares: Deflate cannot expand by more than 1032 to 1.
+bool plausible_size(const zip_stat_t& entry) {
+  if (entry.comp_method == ZIP_CM_STORE) return entry.size <= entry.comp_size;
+  constexpr std::uint64_t kRatio = 1040;  // with room for the smallest entries
+  return entry.size / kRatio <= entry.comp_size;
 }
 
 }  // namespace
@@ -44,7 +43,8 @@ void NpzArchive::Close::operator()(struct zip* archive) const {
   zip_discard(archive);
 }
 
-NpzArchive::NpzArchive(std::string_view content, const std::string& name) : name_(name) {
+NpzArchive::NpzArchive(std::string_view content, const std::string& name, const ReadOptions& options)
+    : name_(name), limit_(unpacked_limit(content.size(), options, available_memory())) {
   zip_error_t error;
   zip_error_init(&error);
   zip_source_t* source = zip_source_buffer_create(content.data(), content.size(), 0, &error);
@@ -71,7 +71,7 @@ std::string NpzArchive::place(const std::string& key) const {
   return fmt::format("{}, array {}", name_, quoted(key));
 }
 
-std::string NpzArchive::read_entry(const std::string& key) const {
+std::string NpzArchive::read_entry(const std::string& key, std::uint64_t most) const {
   check(has(key), "{}: expected an array '{}', got only {}", name_, key,
         quoted(fmt::format("{}", fmt::join(keys_, " "))));
   zip_stat_t stat;
@@ -81,23 +81,28 @@ std::string NpzArchive::read_entry(const std::string& key) const {
       index >= 0 && zip_stat_index(archive_.get(), static_cast<zip_uint64_t>(index), 0, &stat) == 0;
   constexpr zip_uint64_t kNeeded = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
   check(found && (stat.valid & kNeeded) == kNeeded, "{}: the archive's directory is damaged", place(key));
-  check(stat.size <= most_unpacked(stat),
-        "{}: it declares {} bytes, more than its {} packed bytes may unfold to", place(key), stat.size,
-        stat.comp_size);
+  check(plausible_size(stat), "{}: it declares {} bytes, more than its {} packed bytes may unpack to",
+        place(key), stat.size, stat.comp_size);
+  const std::uint64_t wanted = std::min(most, std::uint64_t{stat.size});
+  check(wanted <= limit_ - unpacked_,
+        "{}: the archive unpacks to more than {} bytes; a larger max_file_size allows it", place(key),
+        limit_);
+  unpacked_ += wanted;
   const std::unique_ptr<zip_file_t, CloseEntry> entry(
       zip_fopen_index(archive_.get(), static_cast<zip_uint64_t>(index), 0));
   check(entry != nullptr, "{}: cannot be unpacked: {}", place(key), zip_strerror(archive_.get()));
   std::string content;
   // Piecewise, so that what is allocated is never far ahead of what the archive really holds.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 24;
-  while (content.size() < stat.size) {
+  while (content.size() < wanted) {
     const std::size_t before = content.size();
-    content.resize(before + std::min(kPiece, stat.size - before));
+    content.resize(before + std::min(kPiece, wanted - before));
     const zip_int64_t got = zip_fread(entry.get(), content.data() + before, content.size() - before);
     check(got > 0, "{}: unpacking fails after {} of {} bytes: {}", place(key), before, stat.size,
           got < 0 ? zip_file_strerror(entry.get()) : "the archive is truncated");
     content.resize(before + static_cast<std::size_t>(got));
   }
+  if (wanted < stat.size) return content;
   // The checksum is only verified by the read that meets the end.
   char beyond = 0;
   const zip_int64_t more = zip_fread(entry.get(), &beyond, 1);
@@ -117,8 +122,15 @@ std::optional<NpyArray> NpzArchive::read_if_supported(const std::string& key) co
   return parse_npy(content, place(key));
 }
 
-std::map<std::string, NpyArray> read_npz_arrays(std::string_view content, const std::string& name) {
-  const NpzArchive archive(content, name);
+std::optional<std::vector<std::int64_t>> NpzArchive::shape(const std::string& key) const {
+  constexpr std::uint64_t kLongestHeader = 1 << 16;
+  if (!has(key)) return std::nullopt;
+  return parse_npy_header(read_entry(key, kLongestHeader), place(key)).shape;
+}
+
+std::map<std::string, NpyArray> read_npz_arrays(std::string_view content, const std::string& name,
+                                                const ReadOptions& options) {
+  const NpzArchive archive(content, name, options);
   std::map<std::string, NpyArray> arrays;
   for (const std::string& key : archive.keys()) {
     if (arrays.contains(key)) continue;

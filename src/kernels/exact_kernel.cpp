@@ -27,7 +27,7 @@
 namespace topomask {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr int kMaxTerms = 20000;
 // Eigenvalues of a normalised graph reach +-1 up to rounding, where some kernels stop converging.
 constexpr double kBoundaryTolerance = 1e-9;
@@ -84,7 +84,7 @@ Number kernel_value(const NodeKernel& kernel, Number lambda) {
 // The series of alpha (not of f) must converge on the spectrum. (1 - z)^-d diverges on its circle of
 // convergence; (1 + z)^p with p > 0 still converges there.
 void check_converges(const NodeKernel& kernel, double spectral_radius) {
-  double radius = kInfinity;
+  double radius = kUnbounded;
   bool closed = false;
   switch (kernel.kind) {
     case KernelKind::regularised_laplacian:
@@ -99,7 +99,7 @@ void check_converges(const NodeKernel& kernel, double spectral_radius) {
       break;
   }
   const double slack = closed ? kBoundaryTolerance : -kBoundaryTolerance;
-  check(radius == kInfinity || spectral_radius <= radius * (1 + slack),
+  check(radius == kUnbounded || spectral_radius <= radius * (1 + slack),
         "exact_kernel: the series of {} converges for spectral radius below {}, W has {}; normalise the "
         "graph first",
         kernel.to_string(), radius, spectral_radius);

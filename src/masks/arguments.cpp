@@ -11,6 +11,8 @@ namespace topomask {
 
 namespace {
 
+constexpr double kFloatBytes = 4;
+
 bool is_real(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
 }
@@ -18,7 +20,7 @@ bool is_real(const at::Tensor& tensor) {
 }  // namespace
 
 void check_input(const Mask& mask, const at::Tensor& x) {
-  const std::int64_t n = mask.num_nodes(), heads = mask.num_heads();
+  const std::int64_t n = mask.num_nodes(), heads = mask.heads();
   const bool sound =
       x.defined() && x.dim() == 3 && is_real(x) && x.size(1) == n && (heads == 1 || x.size(0) == heads);
   check(sound, "mask '{}': x must be float32 or float64 [{}, {}, columns], got {}", mask.name(),
@@ -55,9 +57,48 @@ std::int64_t checked_num_nodes(const char* mask, std::int64_t num_nodes) {
   return num_nodes;
 }
 
-at::Tensor apply_factors(const at::Tensor& left, const at::Tensor& right, const at::Tensor& x) {
-  const at::Tensor inner = at::matmul(right.to(x.scalar_type()).transpose(-2, -1), x);
-  return at::matmul(left.to(x.scalar_type()), inner);
+at::Tensor multiply_factors(const Factors& factors, const at::Tensor& x, bool transposed) {
+  const at::Tensor left = (transposed ? factors.right : factors.left).to(x.scalar_type());
+  const at::Tensor right = (transposed ? factors.left : factors.right).to(x.scalar_type());
+  return at::matmul(left, at::matmul(right.transpose(-2, -1), x));
+}
+
+MaskProfile basic_profile(const Mask& mask, double multiply_adds_per_column, double bytes_per_column) {
+  MaskProfile profile;
+  profile.name = mask.name();
+  profile.num_nodes = mask.num_nodes();
+  profile.heads = mask.heads();
+  profile.multiply_adds_per_column = multiply_adds_per_column;
+  profile.bytes_per_column = bytes_per_column;
+  return profile;
+}
+
+MaskProfile dense_profile(const Mask& mask) {
+  const double n = static_cast<double>(mask.num_nodes());
+  return basic_profile(mask, n * n, kFloatBytes * n * n);
+}
+
+MaskProfile factored_profile(const Mask& mask, std::int64_t rank) {
+  const double n = static_cast<double>(mask.num_nodes()), entries = n * static_cast<double>(rank);
+  MaskProfile profile = basic_profile(mask, 2 * entries, kFloatBytes * 2 * (entries + n));
+  profile.rank = rank;
+  return profile;
+}
+
+void check_replacements(const Mask& mask, const std::vector<at::Tensor>& parameters,
+                        std::initializer_list<const char*> names) {
+  const std::vector<at::Tensor> own = mask.parameters();
+  check(parameters.size() == own.size(), "mask '{}': expected {} parameters, got {}", mask.name(), own.size(),
+        parameters.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const at::Tensor& given = parameters[i];
+    const char* name = names.begin()[i];
+    check(given.defined() && is_real(given) && given.sizes() == own[i].sizes(),
+          "mask '{}': {} must be float32 or float64 [{}], got {}", mask.name(), name,
+          fmt::join(own[i].sizes(), ", "), describe(given));
+    check(given.device() == own[i].device(), "mask '{}': {} must be on {} as the mask, got {}", mask.name(),
+          name, own[i].device().str(), describe(given));
+  }
 }
 
 }  // namespace topomask

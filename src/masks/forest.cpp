@@ -7,10 +7,8 @@
 #include "masks/arguments.h"
 #include "masks/cpu/forest.h"
 #include "masks/forest_ops.h"
+#include "masks/gpu.h"
 #include "topomask/masks.h"
-#ifdef TOPOMASK_CUDA
-#include "masks/forest_cuda.h"
-#endif
 
 namespace topomask {
 
@@ -27,9 +25,7 @@ struct ForestHolder : torch::CustomClassHolder {
 
 void run_product(const Forest& forest, const at::Tensor& a, const at::Tensor& x, const at::Tensor& y,
                  const at::Tensor& derivative) {
-#ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) return forest_product_on_gpu(*forest.on_device, a, x, y, derivative);
-#endif
+  if (x.is_cuda()) return forest_product_cuda(*forest.on_device, a, x, y, derivative);
   const RootedForest& rooted = *forest.rooted;
   const std::int64_t heads = x.size(0), columns = x.size(2);
   if (x.scalar_type() == at::kDouble) {
@@ -71,13 +67,11 @@ class ForestProduct : public torch::autograd::Function<ForestProduct> {
 
 }  // namespace
 
-Forest make_forest(const Graph& graph, bool weighted, [[maybe_unused]] c10::Device device) {
+Forest make_forest(const Graph& graph, bool weighted, c10::Device device) {
   const Graph given = graph_on_cpu(graph);
   Forest forest;
   forest.rooted = std::make_shared<const RootedForest>(root_forest(given.view(), weighted));
-#ifdef TOPOMASK_CUDA
-  if (device.is_cuda()) forest.on_device = forest_on_device(*forest.rooted, device);
-#endif
+  if (device.is_cuda()) forest.on_device = forest_on_cuda(*forest.rooted, device);
   return forest;
 }
 
@@ -98,16 +92,20 @@ ForestMask::ForestMask(const Graph& graph, at::Tensor a, at::Tensor b, Length le
   on_device_ = made.on_device;
 }
 
-at::Tensor ForestMask::apply(const at::Tensor& x) const {
+at::Tensor ForestMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
   const at::Tensor a = a_.to(x.scalar_type()).expand({x.size(0)});
   const at::Tensor scale = b_.to(x.scalar_type()).exp().view({-1, 1, 1});
   return multiply_by_forest({forest_, on_device_}, x, a) * scale;
 }
 
-MaskCost ForestMask::cost() const {
+MaskProfile ForestMask::profile() const {
   const double n = static_cast<double>(num_nodes_);
-  return {5 * n, 4 * 8 * n};
+  return basic_profile(*this, 5 * n, 4 * 8 * n);
+}
+
+MaskPtr ForestMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"a", "b"}, &ForestMask::a_, &ForestMask::b_);
 }
 
 }  // namespace topomask

@@ -1,4 +1,4 @@
-#include "masks/forest_cuda.h"
+#include "masks/gpu.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
@@ -9,8 +9,17 @@
 #include <vector>
 
 #include "core/cuda_launch.h"
+#include "masks/cpu/forest.h"
+#include "masks/cuda/forest.h"
 
 namespace topomask {
+
+struct ForestOnDevice {
+  at::Tensor node, child_begin, child_end, level_ptr;  // int32
+  at::Tensor length;                                   // float32
+  std::vector<std::int32_t> host_level_ptr;
+  DeviceForest view;  // pointers into them
+};
 
 namespace {
 
@@ -23,7 +32,7 @@ at::Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype, c10::De
 
 }  // namespace
 
-std::shared_ptr<const ForestOnDevice> forest_on_device(const RootedForest& forest, c10::Device device) {
+std::shared_ptr<const ForestOnDevice> forest_on_cuda(const RootedForest& forest, c10::Device device) {
   const std::int64_t n = forest.num_nodes();
   // Tree after tree becomes level after level. A stable sort keeps children together: they are neighbours
   // already.
@@ -69,8 +78,8 @@ std::shared_ptr<const ForestOnDevice> forest_on_device(const RootedForest& fores
   return result;
 }
 
-void forest_product_on_gpu(const ForestOnDevice& forest, const at::Tensor& a, const at::Tensor& x,
-                           const at::Tensor& y, const at::Tensor& derivative) {
+void forest_product_cuda(const ForestOnDevice& forest, const at::Tensor& a, const at::Tensor& x,
+                         const at::Tensor& y, const at::Tensor& derivative) {
   const CudaLaunch launch(x);
   const at::Tensor workspace = at::empty({(derivative.defined() ? 4 : 2) * x.numel()}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "forest_product", [&] {

@@ -2,6 +2,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -37,35 +38,31 @@ struct GlobalTokensMask::Symbolic {
 };
 
 GlobalTokensMask::GlobalTokensMask(MaskPtr mask, std::int64_t num_global)
-    : mask_(std::move(mask)), num_global_(num_global), symbolic_(std::make_unique<Symbolic>()) {
+    : mask_(std::move(mask)), num_global_(num_global), symbolic_(std::make_shared<Symbolic>()) {
   check(mask_ != nullptr, "GlobalTokensMask: mask must be given, got a null pointer");
   check(num_global >= 0 && num_global <= std::numeric_limits<std::int32_t>::max() - mask_->num_nodes(),
         "GlobalTokensMask: num_global must be at least 0 and the tokens fewer than 2^31, got {} for {} nodes",
         num_global, mask_->num_nodes());
 }
 
-GlobalTokensMask::~GlobalTokensMask() = default;
-
 std::string GlobalTokensMask::name() const {
   return fmt::format("global-tokens({}, {})", mask_->name(), num_global_);
 }
 
-at::Tensor GlobalTokensMask::apply_either(const at::Tensor& x, bool transposed) const {
+MaskPtr GlobalTokensMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  auto copy = std::make_shared<GlobalTokensMask>(*this);
+  copy->mask_ = mask_->with_parameters(parameters);
+  return copy;
+}
+
+at::Tensor GlobalTokensMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
   const at::Tensor global = x.narrow(1, 0, num_global_);
   const at::Tensor nodes = x.narrow(1, num_global_, mask_->num_nodes());
   const at::Tensor from_global = global.sum(1, /*keepdim=*/true);
   const at::Tensor to_global = (from_global + nodes.sum(1, /*keepdim=*/true)).expand_as(global);
-  const at::Tensor to_nodes = transposed ? mask_->apply_transposed(nodes) : mask_->apply(nodes);
+  const at::Tensor to_nodes = mask_->multiply(nodes, transposed);
   return at::cat({to_global, to_nodes + from_global}, 1);
-}
-
-at::Tensor GlobalTokensMask::apply(const at::Tensor& x) const {
-  return apply_either(x, false);
-}
-
-at::Tensor GlobalTokensMask::apply_transposed(const at::Tensor& x) const {
-  return apply_either(x, true);
 }
 
 std::vector<SparseEntries> GlobalTokensMask::entries() const {
@@ -78,20 +75,10 @@ std::vector<SparseEntries> GlobalTokensMask::entries() const {
   return symbolic_->merged.merge(num_nodes(), {{{symbolic_->global}, 0}, {inner, num_global_}});
 }
 
-bool GlobalTokensMask::entries_per_head() const {
-  return mask_->entries_per_head();
-}
-
-std::int64_t GlobalTokensMask::num_entries_total() const {
-  const std::int64_t base = mask_->num_entries_total();
-  const std::int64_t patterns = entries_per_head() ? num_heads() : 1;
-  return base < 0 ? -1 : base + patterns * num_global_ * (num_nodes() + mask_->num_nodes());
-}
-
-LowRankFactors GlobalTokensMask::low_rank() const {
+Factors GlobalTokensMask::factors() const {
   // [[1, 1], [1, L R^T]] = g 1^T + n g^T + [0; L] [0; R]^T, with g and n marking the global tokens and the
   // nodes.
-  const LowRankFactors base = mask_->low_rank();
+  const Factors base = mask_->factors();
   const std::int64_t heads = std::max(base.left.size(0), base.right.size(0));
   const auto extended = [&](const at::Tensor& factor, bool is_left) {
     const at::TensorOptions options = factor.options().requires_grad(false);
@@ -114,12 +101,20 @@ at::Tensor GlobalTokensMask::dense(at::ScalarType dtype) const {
   return at::cat({rows, at::cat({columns, base}, 2)}, 1);
 }
 
-MaskCost GlobalTokensMask::cost() const {
-  MaskCost cost = mask_->cost();
+MaskProfile GlobalTokensMask::profile() const {
+  MaskProfile profile = mask_->profile();
   const double n = static_cast<double>(num_nodes());
-  cost.multiply_adds_per_column += 2 * n;
-  cost.bytes_per_column += 4 * 3 * n;
-  return cost;
+  profile.name = name();
+  profile.num_nodes = num_nodes();
+  if (profile.sparse()) {
+    const std::int64_t patterns = profile.pattern_per_head ? heads() : 1;
+    profile.entries += patterns * num_global_ * (num_nodes() + mask_->num_nodes());
+  }
+  if (profile.rank > 0) profile.rank += 2;
+  profile.sparse_factors = false;
+  profile.multiply_adds_per_column += 2 * n;
+  profile.bytes_per_column += 4 * 3 * n;
+  return profile;
 }
 
 }  // namespace topomask

@@ -3,32 +3,28 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/stack.h>
+#include <c10/core/InferenceMode.h>
 
 #include <mutex>
 
 #include "core/check.h"
 #include "core/random.h"
+#include "masks/arguments.h"
 #include "masks/cpu/sparse_product.h"
+#include "masks/gpu.h"
 #include "masks/sparse_ops.h"
-#ifdef TOPOMASK_CUDA
-#include "masks/sparse_product_cuda.h"
-#endif
 
 namespace topomask {
 
 namespace {
 
-std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features, c10::Device device) {
-  return std::make_shared<const SparsePattern>(
-      SparsePattern::from_rows(features.row_ptr, features.col).to(device));
-}
-
-void move_to(WalkFeatures& features, c10::Device device) {
-  for (at::Tensor* tensor :
-       {&features.row_ptr, &features.col, &features.deposit_ptr, &features.hop, &features.load})
-    *tensor = tensor->to(device);
+std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features) {
+  SparsePattern pattern = SparsePattern::from_rows(features.row_ptr, features.col);
+  pattern.longest_row = features.longest_row;
+  pattern.padded = features.padded;
+  return std::make_shared<const SparsePattern>(std::move(pattern));
 }
 
 at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
@@ -39,20 +35,8 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
 }
 
 double estimate_nnz(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
-#ifdef TOPOMASK_CUDA
   if (query.row_ptr.is_cuda()) return estimate_product_nnz_cuda(query, key, sample);
-#endif
   return estimate_product_nnz(rows_of(query), transposed_rows_of(key), sample);
-}
-
-void check_columns(const Mask& mask, const at::Tensor& x) {
-  check(x.dim() == 3 && x.size(1) == mask.num_nodes() &&
-            (mask.num_heads() == 1 || x.size(0) == mask.num_heads()),
-        "{}: x must be [heads, nodes, columns] = [{}, {}, C], got {} dimensions of sizes [{}]", mask.name(),
-        mask.num_heads() == 1 ? std::string("H") : std::to_string(mask.num_heads()), mask.num_nodes(),
-        x.dim(), fmt::join(x.sizes(), ", "));
-  check(x.device() == *mask.device(), "{}: x must be on {} as the mask, got {}", mask.name(),
-        mask.device()->str(), x.device().str());
 }
 
 }  // namespace
@@ -73,73 +57,72 @@ struct GrfMask::Symbolic {
     }
   };
   std::vector<std::unique_ptr<Set>> sets;  // one, or one per head
-};
 
-struct GrfMask::EntryCache {
+  // Without gradients the entries stay as they are for as long as f does. They are kept with a copy of f and
+  // found by its numbers: whatever wrote to f, other numbers are other entries. On the CPU alone, for a GPU
+  // would have to be waited for.
   std::mutex mutex;
-  std::uint32_t version =
-      0;  // of the modulation when the entries were computed; an optimiser's step changes it
-  std::vector<SparseEntries> entries;
+  at::Tensor kept_f;
+  std::vector<SparseEntries> kept_entries;
+
+  bool shared() const { return sets.size() == 1; }
+  // The rows of f that use a set.
+  at::Tensor rows_of(const at::Tensor& f, std::size_t set) const {
+    const auto row = static_cast<std::int64_t>(set);
+    return shared() ? f : f.slice(0, row, row + 1);
+  }
 };
 
-GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor modulation)
+GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor f)
     : symbolic_(std::make_shared<Symbolic>()),
-      modulation_(as_rows("GrfMask", "modulation", std::move(modulation))),
-      cache_(std::make_shared<EntryCache>()) {
-  check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == modulation_.size(0),
-        "GrfMask: features must be one set of walks or one per head ({}), got {}", modulation_.size(0),
+      f_(as_rows("GrfMask", "f", std::move(f))) {
+  check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == f_.size(0),
+        "GrfMask: features must be one set of walks or one per head ({}), got {}", f_.size(0),
         features.size());
-  const c10::Device device = modulation_.device();
-  for (GraphFeatures& f : features) {
-    check(f.query.row_ptr.device() == modulation_.device(),
-          "GrfMask: modulation must be on {} like the features, got {}", f.query.row_ptr.device().str(),
-          modulation_.device().str());
+  const c10::Device device = f_.device();
+  for (GraphFeatures& own : features) {
+    check(own.query.row_ptr.device() == device, "GrfMask: f must be on {} like the features, got {}",
+          own.query.row_ptr.device().str(), device.str());
     auto set = std::make_unique<Symbolic::Set>();
-    const bool shared = f.key.col.is_same(f.query.col);
-    set->query = pattern_of(f.query, device);
-    set->key = shared ? set->query : pattern_of(f.key, device);
-    move_to(f.query, device);
-    if (shared) {
-      f.key = f.query;
-    } else {
-      move_to(f.key, device);
-    }
-    set->features = std::move(f);
+    const bool shared = own.key.col.is_same(own.query.col);
+    set->query = pattern_of(own.query);
+    set->key = shared ? set->query : pattern_of(own.key);
+    set->features = std::move(own);
     symbolic_->sets.push_back(std::move(set));
   }
 }
 
-GrfMask::GrfMask(std::shared_ptr<Symbolic> symbolic, at::Tensor modulation)
-    : symbolic_(std::move(symbolic)),
-      modulation_(std::move(modulation)),
-      cache_(std::make_shared<EntryCache>()) {}
+GrfMask::GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor f)
+    : GrfMask(std::vector<GraphFeatures>{sample_features(graph, options)}, std::move(f)) {}
 
-GrfMask::GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor modulation)
-    : GrfMask(std::vector<GraphFeatures>{sample_features(graph, options)}, std::move(modulation)) {}
-
-std::shared_ptr<GrfMask> GrfMask::per_head(const Graph& graph, const FeatureOptions& options,
-                                           at::Tensor modulation) {
-  at::Tensor f = as_rows("GrfMask", "modulation", std::move(modulation));
+std::shared_ptr<GrfMask> GrfMask::per_head(const Graph& graph, const FeatureOptions& options, at::Tensor f) {
+  at::Tensor rows = as_rows("GrfMask", "f", std::move(f));
   std::vector<GraphFeatures> features;
-  for (std::int64_t head = 0; head < f.size(0); ++head) {
+  for (std::int64_t head = 0; head < rows.size(0); ++head) {
     FeatureOptions own = options;
     own.walks.seed = derive_seed(options.walks.seed, static_cast<std::uint64_t>(head));
     features.push_back(sample_features(graph, own));
   }
-  return std::make_shared<GrfMask>(std::move(features), std::move(f));
+  return std::make_shared<GrfMask>(std::move(features), std::move(rows));
 }
 
-GrfMask GrfMask::with_modulation(at::Tensor modulation) const {
-  at::Tensor f = as_rows("GrfMask", "modulation", std::move(modulation));
-  check(symbolic_->sets.size() == 1 || f.size(0) == num_heads(),
-        "GrfMask: modulation must have one row per set of walks ({}), got {}", num_heads(), f.size(0));
-  check(f.device() == modulation_.device(), "GrfMask: modulation must be on {} as the walks, got {}",
-        modulation_.device().str(), f.device().str());
-  return GrfMask(symbolic_, std::move(f));
+std::shared_ptr<const GrfMask> GrfMask::with_f(at::Tensor f) const {
+  at::Tensor rows = as_rows("GrfMask", "f", std::move(f));
+  check(symbolic_->shared() || rows.size(0) == heads(),
+        "GrfMask: f must have one row per set of walks ({}), got {}", heads(), rows.size(0));
+  check(rows.device() == f_.device(), "GrfMask: f must be on {} as the walks, got {}", f_.device().str(),
+        rows.device().str());
+  auto copy = std::make_shared<GrfMask>(*this);
+  copy->f_ = std::move(rows);
+  return copy;
+}
+
+MaskPtr GrfMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"f"}, &GrfMask::f_);
 }
 
 const GraphFeatures& GrfMask::features(std::int64_t head) const {
-  return symbolic_->sets[symbolic_->sets.size() == 1 ? 0 : static_cast<std::size_t>(head)]->features;
+  return symbolic_->sets[symbolic_->shared() ? 0 : static_cast<std::size_t>(head)]->features;
 }
 
 std::int64_t GrfMask::feature_nnz() const {
@@ -158,21 +141,18 @@ std::int64_t GrfMask::num_nodes() const {
 
 // [heads that use the set, nnz]
 at::Tensor GrfMask::query_values(std::size_t set) const {
-  const bool shared = symbolic_->sets.size() == 1;
-  const at::Tensor f = shared ? modulation_ : modulation_.slice(0, static_cast<std::int64_t>(set), set + 1);
-  return symbolic_->sets[set]->features.query.values(f);
+  return symbolic_->sets[set]->features.query.values(symbolic_->rows_of(f_, set));
 }
 
 at::Tensor GrfMask::key_values(std::size_t set) const {
-  const bool shared = symbolic_->sets.size() == 1;
   const Symbolic::Set& s = *symbolic_->sets[set];
-  const at::Tensor f = shared ? modulation_ : modulation_.slice(0, static_cast<std::int64_t>(set), set + 1);
+  const at::Tensor f = symbolic_->rows_of(f_, set);
   if (s.one_hot_keys()) return at::ones({f.size(0), s.key->nnz()}, f.options());
   return s.features.key.values(f);
 }
 
-at::Tensor GrfMask::apply_any(const at::Tensor& x, bool transposed) const {
-  check_columns(*this, x);
+at::Tensor GrfMask::multiply(const at::Tensor& x, bool transposed) const {
+  check_input(*this, x);
   const auto one_set = [&](std::size_t set, const at::Tensor& columns) {
     const Symbolic::Set& s = *symbolic_->sets[set];
     const at::Tensor query = query_values(set).to(x.scalar_type());
@@ -182,33 +162,27 @@ at::Tensor GrfMask::apply_any(const at::Tensor& x, bool transposed) const {
     return transposed ? sparse_matmul(s.key, key, sparse_matmul(s.query, query, columns, true), false)
                       : sparse_matmul(s.query, query, sparse_matmul(s.key, key, columns, true), false);
   };
-  if (symbolic_->sets.size() == 1) return one_set(0, x);
-  std::vector<at::Tensor> heads;
+  if (symbolic_->shared()) return one_set(0, x);
+  std::vector<at::Tensor> products;
   for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
-    heads.push_back(
-        one_set(set, x.slice(0, static_cast<std::int64_t>(set), static_cast<std::int64_t>(set) + 1)));
+    const auto head = static_cast<std::int64_t>(set);
+    products.push_back(one_set(set, x.slice(0, head, head + 1)));
   }
-  return at::cat(heads);
-}
-
-at::Tensor GrfMask::apply(const at::Tensor& x) const {
-  return apply_any(x, false);
-}
-
-at::Tensor GrfMask::apply_transposed(const at::Tensor& x) const {
-  return apply_any(x, true);
+  return at::cat(products);
 }
 
 std::vector<SparseEntries> GrfMask::entries() const {
-  const bool learning = c10::GradMode::is_enabled() && modulation_.requires_grad();
-  if (learning || modulation_.is_inference()) return compute_entries();
-  const std::lock_guard<std::mutex> lock(cache_->mutex);
-  const auto version = static_cast<std::uint32_t>(modulation_._version());
-  if (cache_->entries.empty() || cache_->version != version) {
-    cache_->entries = compute_entries();
-    cache_->version = version;
+  const bool learning = c10::GradMode::is_enabled() && f_.requires_grad();
+  if (learning || !f_.is_cpu()) return compute_entries();
+  const std::lock_guard<std::mutex> lock(symbolic_->mutex);
+  const at::Tensor& kept = symbolic_->kept_f;
+  if (!kept.defined() || kept.scalar_type() != f_.scalar_type() || !at::equal(kept, f_)) {
+    const c10::InferenceMode learnable(false);  // a later call may want gradients
+    const at::AutoGradMode fixed(false);
+    symbolic_->kept_entries = compute_entries();
+    symbolic_->kept_f = f_.detach().clone();
   }
-  return cache_->entries;
+  return symbolic_->kept_entries;
 }
 
 std::vector<SparseEntries> GrfMask::compute_entries() const {
@@ -227,34 +201,14 @@ std::vector<SparseEntries> GrfMask::compute_entries() const {
   return result;
 }
 
-bool GrfMask::entries_per_head() const {
-  return symbolic_->sets.size() > 1;
-}
-
-std::int64_t GrfMask::num_entries_total() const {
-  constexpr std::int64_t kSampledRows = 256;
-  double total = 0;
+void GrfMask::count_entries() const {
   for (const auto& set : symbolic_->sets) {
-    if (set->one_hot_keys()) {
-      total += static_cast<double>(set->query->nnz());
-    } else if (set->product.product) {
-      total += static_cast<double>(set->product.product->nnz());
-    } else {
-      if (set->estimated_nnz < 0) {
-        set->estimated_nnz = estimate_nnz(*set->query, *set->key, kSampledRows);
-      }
-      total += set->estimated_nnz;
-    }
+    if (!set->one_hot_keys()) set->product_patterns();
   }
-  return static_cast<std::int64_t>(total);
-}
-
-bool GrfMask::has_sparse_factors() const {
-  return !symbolic_->sets[0]->one_hot_keys();
 }
 
 std::vector<SparseFactors> GrfMask::sparse_factors() const {
-  if (!has_sparse_factors()) return Mask::sparse_factors();
+  if (symbolic_->sets[0]->one_hot_keys()) return Mask::sparse_factors();
   std::vector<SparseFactors> factors;
   for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
     const Symbolic::Set& s = *symbolic_->sets[set];
@@ -264,28 +218,49 @@ std::vector<SparseFactors> GrfMask::sparse_factors() const {
   return factors;
 }
 
-MaskCost GrfMask::cost() const {
-  double nnz = 0;
+MaskProfile GrfMask::profile() const {
+  constexpr std::int64_t kSampledRows = 256;
+  double feature_nnz = 0, entries = 0;
+  bool counted = true;
   for (const auto& set : symbolic_->sets) {
-    nnz += static_cast<double>(set->query->nnz() + (set->one_hot_keys() ? 0 : set->key->nnz()));
+    feature_nnz += static_cast<double>(set->query->nnz());
+    if (set->one_hot_keys()) {
+      entries += static_cast<double>(set->query->nnz());
+      continue;
+    }
+    feature_nnz += static_cast<double>(set->key->nnz());
+    if (set->product.product) {
+      entries += static_cast<double>(set->product.product->nnz());
+      continue;
+    }
+    if (set->estimated_nnz < 0) set->estimated_nnz = estimate_nnz(*set->query, *set->key, kSampledRows);
+    entries += set->estimated_nnz;
+    counted = false;
   }
-  nnz /= static_cast<double>(symbolic_->sets.size());
-  return {nnz, 12 * nnz};
+  feature_nnz /= static_cast<double>(symbolic_->sets.size());
+  MaskProfile profile = basic_profile(*this, feature_nnz, 12 * feature_nnz);
+  profile.entries = static_cast<std::int64_t>(entries);
+  profile.entries_counted = counted;
+  profile.pattern_per_head = !symbolic_->shared();
+  profile.sparse_factors = !symbolic_->sets[0]->one_hot_keys();
+  return profile;
 }
 
-PowerSeriesMask::PowerSeriesMask(const Graph& graph, at::Tensor coefficients)
-    : coefficients_(as_rows("PowerSeriesMask", "coefficients", std::move(coefficients))) {
-  const c10::Device device = coefficients_.device();
+PowerSeriesMask::PowerSeriesMask(const Graph& graph, at::Tensor alpha, bool squared)
+    : alpha_(as_rows("PowerSeriesMask", "alpha", std::move(alpha))), squared_(squared) {
+  const c10::Device device = alpha_.device();
   pattern_ =
       std::make_shared<const SparsePattern>(SparsePattern::from_rows(graph.row_ptr, graph.col).to(device));
   weight_ = graph.weight.unsqueeze(0).to(device);
 }
 
-at::Tensor PowerSeriesMask::apply_any(const at::Tensor& x, bool transposed) const {
-  check_columns(*this, x);
+MaskPtr PowerSeriesMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"alpha"}, &PowerSeriesMask::alpha_);
+}
+
+at::Tensor PowerSeriesMask::multiply_series(const at::Tensor& x, bool transposed) const {
   const at::Tensor weight = weight_.to(x.scalar_type());
-  const at::Tensor alpha =
-      coefficients_.to(x.scalar_type()).unsqueeze(-1).unsqueeze(-1);  // [heads, K+1, 1, 1]
+  const at::Tensor alpha = alpha_.to(x.scalar_type()).unsqueeze(-1).unsqueeze(-1);  // [heads, K+1, 1, 1]
   const std::int64_t last = alpha.size(1) - 1;
   at::Tensor sum = alpha.select(1, last) * x;
   for (std::int64_t k = last - 1; k >= 0; --k) {
@@ -294,18 +269,16 @@ at::Tensor PowerSeriesMask::apply_any(const at::Tensor& x, bool transposed) cons
   return sum;
 }
 
-at::Tensor PowerSeriesMask::apply(const at::Tensor& x) const {
-  return apply_any(x, false);
+at::Tensor PowerSeriesMask::multiply(const at::Tensor& x, bool transposed) const {
+  check_input(*this, x);
+  if (!squared_) return multiply_series(x, transposed);
+  return multiply_series(multiply_series(x, true), false);  // S S^T is symmetric
 }
 
-at::Tensor PowerSeriesMask::apply_transposed(const at::Tensor& x) const {
-  return apply_any(x, true);
-}
-
-MaskCost PowerSeriesMask::cost() const {
-  const double entries =
-      static_cast<double>(pattern_->nnz()) * static_cast<double>(coefficients_.size(1) - 1);
-  return {entries, 12 * entries};
+MaskProfile PowerSeriesMask::profile() const {
+  const double entries = static_cast<double>(pattern_->nnz()) * static_cast<double>(alpha_.size(1) - 1) *
+                         (squared_ ? 2 : 1);
+  return basic_profile(*this, entries, 12 * entries);
 }
 
 }  // namespace topomask

@@ -1,4 +1,3 @@
-#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -10,12 +9,9 @@
 #include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/hypercube.h"
+#include "masks/gpu.h"
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"
-#ifdef TOPOMASK_CUDA
-#include "core/cuda_launch.h"
-#include "masks/cuda/hypercube.h"
-#endif
 
 namespace topomask {
 
@@ -29,17 +25,10 @@ constexpr int kMaxDimension = 30;  // nodes are int32
 at::Tensor heat(int dimension, const at::Tensor& t, const at::Tensor& x) {
   at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
   const at::Tensor times = t.contiguous();
-#ifdef TOPOMASK_CUDA
   if (y.is_cuda()) {
-    const CudaLaunch launch(y);
-    AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "hypercube_heat", [&] {
-      check_cuda(hypercube_heat_on_device(dimension, times.const_data_ptr<scalar_t>(), y.size(0), y.size(2),
-                                          y.data_ptr<scalar_t>(), launch.stream),
-                 "hypercube_heat");
-    });
+    hypercube_heat_cuda(dimension, times, y);
     return y;
   }
-#endif
   if (y.scalar_type() == at::kDouble) {
     hypercube_heat(dimension, times.const_data_ptr<double>(), y.size(0), y.size(2), y.data_ptr<double>());
   } else {
@@ -50,18 +39,7 @@ at::Tensor heat(int dimension, const at::Tensor& t, const at::Tensor& x) {
 
 // <x, L z> for each head
 at::Tensor energy(int dimension, const at::Tensor& x, const at::Tensor& z) {
-#ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) {
-    const CudaLaunch launch(x);
-    at::Tensor product = at::empty(z.sizes(), z.options());
-    AT_DISPATCH_FLOATING_TYPES(z.scalar_type(), "hypercube_laplacian", [&] {
-      check_cuda(hypercube_laplacian_on_device(dimension, z.size(0), z.size(2), z.const_data_ptr<scalar_t>(),
-                                               product.data_ptr<scalar_t>(), launch.stream),
-                 "hypercube_laplacian");
-    });
-    return product.mul_(x).sum({1, 2});
-  }
-#endif
+  if (x.is_cuda()) return hypercube_laplacian_cuda(dimension, z).mul_(x).sum({1, 2});
   at::Tensor result = at::empty({x.size(0)}, x.options());
   if (x.scalar_type() == at::kDouble) {
     hypercube_energy(dimension, x.size(0), x.size(2), x.const_data_ptr<double>(), z.const_data_ptr<double>(),
@@ -121,16 +99,20 @@ std::shared_ptr<const HypercubeHeatMask> HypercubeHeatMask::for_graph(const Grap
   return std::make_shared<const HypercubeHeatMask>(dimension, std::move(beta), laplacian);
 }
 
-at::Tensor HypercubeHeatMask::apply(const at::Tensor& x) const {
+at::Tensor HypercubeHeatMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
   at::Tensor t = beta_.to(x.scalar_type());
   if (laplacian_ == Laplacian::normalised) t = t / std::max(1, dimension_);
   return HeatProduct::apply(x, t.expand({x.size(0)}), std::int64_t{dimension_});
 }
 
-MaskCost HypercubeHeatMask::cost() const {
+MaskProfile HypercubeHeatMask::profile() const {
   const double n = static_cast<double>(num_nodes());
-  return {2.0 * n * dimension_, 4 * 2 * n * std::max(1, dimension_ / 4)};
+  return basic_profile(*this, 2.0 * n * dimension_, 4 * 2 * n * std::max(1, dimension_ / 4));
+}
+
+MaskPtr HypercubeHeatMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"beta"}, &HypercubeHeatMask::beta_);
 }
 
 }  // namespace topomask

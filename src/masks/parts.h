@@ -22,7 +22,7 @@ inline void check_parts(const char* owner, const std::vector<MaskPtr>& masks) {
 inline std::int64_t common_heads(const char* owner, const std::vector<MaskPtr>& masks) {
   std::int64_t heads = 1;
   for (const MaskPtr& mask : masks) {
-    const std::int64_t own = mask->num_heads();
+    const std::int64_t own = mask->heads();
     check(own == 1 || heads == 1 || own == heads, "{}: masks must have 1 head or {} heads, but '{}' has {}",
           owner, heads, mask->name(), own);
     heads = std::max(heads, own);
@@ -30,16 +30,28 @@ inline std::int64_t common_heads(const char* owner, const std::vector<MaskPtr>& 
   return heads;
 }
 
-// Each tensor once, even if masks share it.
 inline std::vector<at::Tensor> all_parameters(const std::vector<MaskPtr>& masks) {
   std::vector<at::Tensor> result;
   for (const MaskPtr& mask : masks) {
-    for (const at::Tensor& parameter : mask->parameters()) {
-      const bool known = std::any_of(result.begin(), result.end(),
-                                     [&](const at::Tensor& other) { return other.is_same(parameter); });
-      if (!known) result.push_back(parameter);
-    }
+    const std::vector<at::Tensor> own = mask->parameters();
+    result.insert(result.end(), own.begin(), own.end());
   }
+  return result;
+}
+
+// The parts with other parameters, in the order of all_parameters.
+inline std::vector<MaskPtr> with_all_parameters(const char* owner, const std::vector<MaskPtr>& masks,
+                                                const std::vector<at::Tensor>& parameters) {
+  std::vector<MaskPtr> result;
+  auto next = parameters.begin();
+  for (const MaskPtr& mask : masks) {
+    const auto count = static_cast<std::ptrdiff_t>(mask->parameters().size());
+    check(parameters.end() - next >= count, "{}: expected more than {} parameters", owner, parameters.size());
+    result.push_back(mask->with_parameters({next, next + count}));
+    next += count;
+  }
+  check(next == parameters.end(), "{}: expected {} parameters, got {}", owner, next - parameters.begin(),
+        parameters.size());
   return result;
 }
 
@@ -67,36 +79,42 @@ inline void check_one_device(const char* owner, const std::vector<MaskPtr>& mask
   }
 }
 
-inline MaskCost total_cost(const std::vector<MaskPtr>& masks) {
-  MaskCost total;
-  for (const MaskPtr& mask : masks) {
-    const MaskCost part = mask->cost();
-    total.multiply_adds_per_column += part.multiply_adds_per_column;
-    total.bytes_per_column += part.bytes_per_column;
+// The profile of a mask that joins the patterns of its parts: at most so many entries as they have together,
+// over all heads if one of them has a pattern per head. `counted`: the true number, or -1.
+inline MaskProfile joined_profile(const Mask& whole, const std::vector<MaskPtr>& parts, std::int64_t counted) {
+  MaskProfile joined;
+  joined.name = whole.name();
+  joined.num_nodes = whole.num_nodes();
+  joined.heads = whole.heads();
+  std::vector<MaskProfile> profiles;
+  for (const MaskPtr& part : parts) profiles.push_back(part->profile());
+  bool sparse = true;
+  for (const MaskProfile& part : profiles) {
+    joined.multiply_adds_per_column += part.multiply_adds_per_column;
+    joined.bytes_per_column += part.bytes_per_column;
+    joined.pattern_per_head = joined.pattern_per_head || part.pattern_per_head;
+    sparse = sparse && part.sparse();
   }
-  return total;
-}
-
-inline bool all_have_entries(const std::vector<MaskPtr>& masks) {
-  return std::all_of(masks.begin(), masks.end(), [](const MaskPtr& mask) { return mask->has_entries(); });
-}
-
-inline bool any_per_head(const std::vector<MaskPtr>& masks) {
-  return std::any_of(masks.begin(), masks.end(),
-                     [](const MaskPtr& mask) { return mask->entries_per_head(); });
-}
-
-// At most so many entries has the union of the parts' patterns, over all heads if one part has a pattern per
-// head; -1 if a part does not know.
-inline std::int64_t bound_entries(const std::vector<MaskPtr>& masks, std::int64_t heads) {
-  const bool per_head = any_per_head(masks);
-  std::int64_t total = 0;
-  for (const MaskPtr& mask : masks) {
-    const std::int64_t own = mask->num_entries_total();
-    if (own < 0) return -1;
-    total += per_head && !mask->entries_per_head() ? own * heads : own;
+  if (!sparse) {
+    joined.pattern_per_head = false;
+    return joined;
   }
-  return total;
+  joined.entries = 0;
+  for (const MaskProfile& part : profiles) {
+    const bool repeated = joined.pattern_per_head && !part.pattern_per_head;
+    joined.entries += repeated ? part.entries * joined.heads : part.entries;
+  }
+  joined.entries_counted = counted >= 0;
+  if (counted >= 0) joined.entries = counted;
+  return joined;
+}
+
+// The blocks that all parts agree on; empty where they differ.
+inline std::vector<std::int64_t> common_blocks(const std::vector<MaskPtr>& masks) {
+  const std::vector<std::int64_t> first = masks.front()->blocks();
+  const bool same =
+      std::all_of(masks.begin(), masks.end(), [&](const MaskPtr& mask) { return mask->blocks() == first; });
+  return same ? first : std::vector<std::int64_t>();
 }
 
 }  // namespace topomask

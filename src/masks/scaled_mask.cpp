@@ -1,10 +1,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/repeat_interleave.h>
 
 #include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/parts.h"
+#include "masks/sparse_ops.h"
 #include "topomask/mask_combinators.h"
 
 namespace topomask {
@@ -44,10 +44,6 @@ at::Tensor scale_entries(const at::Tensor& values, const at::Tensor& scale, cons
   return values * at::embedding(rows.t(), node).t();
 }
 
-at::Tensor rows_of_entries(const SparsePattern& pattern) {
-  return at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
-}
-
 }  // namespace
 
 ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_scale)
@@ -55,11 +51,11 @@ ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_sca
   check(mask_ != nullptr, "ScaledMask: mask must be given, got a null pointer");
   check_scale("row_scale", row_scale_, mask_->num_nodes());
   check_scale("column_scale", column_scale_, mask_->num_nodes());
-  num_heads_ = std::max({mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)});
-  for (const std::int64_t heads : {mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_)})
-    check(heads == 1 || heads == num_heads_,
+  heads_ = std::max({mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)});
+  for (const std::int64_t heads : {mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)})
+    check(heads == 1 || heads == heads_,
           "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}",
-          num_heads_, mask_->num_heads(), heads_of(row_scale_), heads_of(column_scale_));
+          heads_, mask_->heads(), heads_of(row_scale_), heads_of(column_scale_));
   if (row_scale_.defined() && column_scale_.defined())
     check_same_device("ScaledMask", "column_scale", column_scale_, "row_scale", row_scale_);
   if (const std::optional<c10::Device> own = mask_->device()) {
@@ -84,21 +80,33 @@ std::string ScaledMask::name() const {
 std::vector<at::Tensor> ScaledMask::parameters() const {
   std::vector<at::Tensor> result = mask_->parameters();
   for (const at::Tensor& scale : {row_scale_, column_scale_}) {
-    const bool known = std::any_of(result.begin(), result.end(),
-                                   [&](const at::Tensor& other) { return other.is_same(scale); });
-    if (scale.defined() && !known) result.push_back(scale);
+    if (scale.defined()) result.push_back(scale);
   }
   return result;
 }
 
-at::Tensor ScaledMask::apply(const at::Tensor& x) const {
-  check_input(*this, x);
-  return scale_rows(mask_->apply(scale_rows(x, column_scale_)), row_scale_);
+MaskPtr ScaledMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  const std::size_t inner = mask_->parameters().size();
+  check(parameters.size() == this->parameters().size(), "ScaledMask: expected {} parameters, got {}",
+        this->parameters().size(), parameters.size());
+  auto copy = std::make_shared<ScaledMask>(*this);
+  const auto first = parameters.begin();
+  copy->mask_ = mask_->with_parameters({first, first + static_cast<std::ptrdiff_t>(inner)});
+  std::size_t next = inner;
+  for (at::Tensor* scale : {&copy->row_scale_, &copy->column_scale_}) {
+    if (!scale->defined()) continue;
+    check(parameters[next].sizes() == scale->sizes(), "ScaledMask: scales must be {}, got {}",
+          describe(*scale), describe(parameters[next]));
+    *scale = parameters[next++];
+  }
+  return copy;
 }
 
-at::Tensor ScaledMask::apply_transposed(const at::Tensor& x) const {
+at::Tensor ScaledMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return scale_rows(mask_->apply_transposed(scale_rows(x, row_scale_)), column_scale_);
+  const at::Tensor &before = transposed ? row_scale_ : column_scale_,
+                   &after = transposed ? column_scale_ : row_scale_;
+  return scale_rows(mask_->multiply(scale_rows(x, before), transposed), after);
 }
 
 std::vector<SparseEntries> ScaledMask::entries() const {
@@ -107,14 +115,14 @@ std::vector<SparseEntries> ScaledMask::entries() const {
     const std::int64_t head = result.size() == 1 ? -1 : static_cast<std::int64_t>(k);
     const SparsePattern& pattern = *result[k].pattern;
     at::Tensor& values = result[k].values;
-    if (row_scale_.defined()) values = scale_entries(values, row_scale_, rows_of_entries(pattern), head);
+    if (row_scale_.defined()) values = scale_entries(values, row_scale_, entry_rows(pattern), head);
     values = scale_entries(values, column_scale_, pattern.col, head);
   }
   return result;
 }
 
-LowRankFactors ScaledMask::low_rank() const {
-  const LowRankFactors factors = mask_->low_rank();
+Factors ScaledMask::factors() const {
+  const Factors factors = mask_->factors();
   const auto scaled = [](const at::Tensor& factor, const at::Tensor& scale) {
     return scale.defined() ? factor.to(scale.device()) * as_rows(scale).unsqueeze(-1) : factor;
   };
@@ -124,15 +132,18 @@ LowRankFactors ScaledMask::low_rank() const {
 at::Tensor ScaledMask::dense(at::ScalarType dtype) const {
   at::Tensor matrix = scale_rows(on_device(mask_->dense(dtype), device()), row_scale_);
   if (column_scale_.defined()) matrix = matrix * as_rows(column_scale_).to(dtype).unsqueeze(1);
-  return matrix.expand({num_heads_, num_nodes(), num_nodes()});
+  return matrix.expand({heads_, num_nodes(), num_nodes()});
 }
 
-MaskCost ScaledMask::cost() const {
-  MaskCost cost = mask_->cost();
+MaskProfile ScaledMask::profile() const {
+  MaskProfile profile = mask_->profile();
   const double n = static_cast<double>(num_nodes());
-  cost.multiply_adds_per_column += 2 * n;
-  cost.bytes_per_column += 4 * 4 * n;
-  return cost;
+  profile.name = name();
+  profile.heads = heads_;
+  profile.sparse_factors = false;
+  profile.multiply_adds_per_column += 2 * n;
+  profile.bytes_per_column += 4 * 4 * n;
+  return profile;
 }
 
 }  // namespace topomask

@@ -7,11 +7,8 @@
 #include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/distances.h"
+#include "masks/gpu.h"
 #include "topomask/masks.h"
-#ifdef TOPOMASK_CUDA
-#include "core/cuda_launch.h"
-#include "masks/cuda/look_up.h"
-#endif
 
 namespace topomask {
 
@@ -22,41 +19,6 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kMaxTable = 256;  // distances and "farther" are kept in one byte
 
-template <class T>
-void look_up_any(const at::Tensor& keys, const at::Tensor& table, at::Tensor& out) {
-  const auto* key = keys.const_data_ptr<std::uint8_t>();
-  const std::int64_t heads = table.size(0), size = table.size(1);
-#ifdef TOPOMASK_CUDA
-  if (table.is_cuda()) {
-    const CudaLaunch launch(table);
-    check_cuda(look_up_on_device(key, keys.numel(), table.const_data_ptr<T>(), heads, size, out.data_ptr<T>(),
-                                 launch.stream),
-               "look_up");
-    return;
-  }
-#endif
-  look_up(key, keys.numel(), table.const_data_ptr<T>(), heads, size, out.data_ptr<T>());
-}
-
-template <class T>
-void look_up_backward_any(const at::Tensor& keys, const at::Tensor& grad_out, at::Tensor& grad_table) {
-  const auto* key = keys.const_data_ptr<std::uint8_t>();
-  const std::int64_t heads = grad_table.size(0), size = grad_table.size(1);
-#ifdef TOPOMASK_CUDA
-  if (grad_out.is_cuda()) {
-    const CudaLaunch launch(grad_out);
-    const at::Tensor partial =
-        at::empty({look_up_runs(keys.numel()), heads, size}, grad_out.options().dtype(at::kDouble));
-    check_cuda(
-        look_up_backward_on_device(key, keys.numel(), grad_out.const_data_ptr<T>(), heads, size,
-                                   partial.data_ptr<double>(), grad_table.data_ptr<T>(), launch.stream),
-        "look_up_backward");
-    return;
-  }
-#endif
-  look_up_backward(key, keys.numel(), grad_out.const_data_ptr<T>(), heads, size, grad_table.data_ptr<T>());
-}
-
 // [H, size] at [N, N] keys -> [H, N, N], without the N^2 wide indices a gather would need.
 class LookUp : public torch::autograd::Function<LookUp> {
  public:
@@ -64,18 +26,25 @@ class LookUp : public torch::autograd::Function<LookUp> {
     context->save_for_backward({keys});
     context->saved_data["size"] = table.size(1);
     const at::Tensor values = table.contiguous();
+    if (values.is_cuda()) return look_up_cuda(keys, values);
     at::Tensor out = at::empty({values.size(0), keys.size(0), keys.size(1)}, values.options());
-    AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "look_up",
-                               [&] { look_up_any<scalar_t>(keys, values, out); });
+    AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "look_up", [&] {
+      look_up(keys.const_data_ptr<std::uint8_t>(), keys.numel(), values.const_data_ptr<scalar_t>(),
+              values.size(0), values.size(1), out.data_ptr<scalar_t>());
+    });
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
     const at::Tensor keys = context->get_saved_variables()[0];
     const at::Tensor g = grad_outputs[0].contiguous();
-    at::Tensor grad = at::empty({g.size(0), context->saved_data["size"].toInt()}, g.options());
-    AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "look_up_backward",
-                               [&] { look_up_backward_any<scalar_t>(keys, g, grad); });
+    const std::int64_t size = context->saved_data["size"].toInt();
+    if (g.is_cuda()) return {look_up_backward_cuda(keys, g, size), at::Tensor()};
+    at::Tensor grad = at::empty({g.size(0), size}, g.options());
+    AT_DISPATCH_FLOATING_TYPES(g.scalar_type(), "look_up_backward", [&] {
+      look_up_backward(keys.const_data_ptr<std::uint8_t>(), keys.numel(), g.const_data_ptr<scalar_t>(),
+                       g.size(0), size, grad.data_ptr<scalar_t>());
+    });
     return {grad, at::Tensor()};
   }
 };
@@ -106,19 +75,18 @@ at::Tensor ShortestPathMask::dense(at::ScalarType dtype) const {
   return LookUp::apply(table_.to(dtype), distance_);
 }
 
-at::Tensor ShortestPathMask::apply(const at::Tensor& x) const {
+at::Tensor ShortestPathMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()), x);
+  const at::Tensor matrix = dense(x.scalar_type());
+  return at::matmul(transposed ? matrix.transpose(-2, -1) : matrix, x);
 }
 
-at::Tensor ShortestPathMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()).transpose(-2, -1), x);
+MaskProfile ShortestPathMask::profile() const {
+  return dense_profile(*this);
 }
 
-MaskCost ShortestPathMask::cost() const {
-  const double n = static_cast<double>(num_nodes());
-  return {n * n, 4 * n * n};
+MaskPtr ShortestPathMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"table"}, &ShortestPathMask::table_);
 }
 
 }  // namespace topomask

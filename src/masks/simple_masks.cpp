@@ -1,5 +1,5 @@
 // The masks whose product is one or two calls of the tensor library: none, causal, degree, learned features,
-// dense.
+// low rank, dense.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/embedding.h>
@@ -18,54 +18,43 @@
 
 namespace topomask {
 
-namespace {
-
-constexpr double kFloatBytes = 4;
-
-MaskCost low_rank_cost(std::int64_t num_nodes, std::int64_t rank) {
-  const double entries = static_cast<double>(num_nodes) * static_cast<double>(rank);
-  return {2 * entries, kFloatBytes * (2 * entries + 2 * static_cast<double>(num_nodes))};
-}
-
-MaskCost dense_cost(std::int64_t num_nodes) {
-  const double n = static_cast<double>(num_nodes);
-  return {n * n, kFloatBytes * n * n};
-}
-
-}  // namespace
-
 NoMask::NoMask(std::int64_t num_nodes) : num_nodes_(checked_num_nodes("NoMask", num_nodes)) {}
 
-at::Tensor NoMask::apply(const at::Tensor& x) const {
+at::Tensor NoMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
   return x.sum(1, /*keepdim=*/true).expand_as(x);
 }
 
-LowRankFactors NoMask::low_rank() const {
+Factors NoMask::factors() const {
   const at::Tensor ones = at::ones({1, num_nodes_, 1}, at::kFloat);
   return {ones, ones};
 }
 
-MaskCost NoMask::cost() const {
+MaskProfile NoMask::profile() const {
   const double n = static_cast<double>(num_nodes_);
-  return {n, 2 * kFloatBytes * n};
+  MaskProfile profile = basic_profile(*this, n, 8 * n);
+  profile.rank = 1;
+  return profile;
+}
+
+MaskPtr NoMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {});
 }
 
 CausalMask::CausalMask(std::int64_t num_nodes) : num_nodes_(checked_num_nodes("CausalMask", num_nodes)) {}
 
-at::Tensor CausalMask::apply(const at::Tensor& x) const {
+at::Tensor CausalMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return x.cumsum(1);
+  return transposed ? x.flip(1).cumsum(1).flip(1) : x.cumsum(1);
 }
 
-at::Tensor CausalMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return x.flip(1).cumsum(1).flip(1);
-}
-
-MaskCost CausalMask::cost() const {
+MaskProfile CausalMask::profile() const {
   const double n = static_cast<double>(num_nodes_);
-  return {n, 2 * kFloatBytes * n};
+  return basic_profile(*this, n, 8 * n);
+}
+
+MaskPtr CausalMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {});
 }
 
 DegreeMask::DegreeMask(const Graph& graph, at::Tensor logits) : logits_(std::move(logits)) {
@@ -75,7 +64,7 @@ DegreeMask::DegreeMask(const Graph& graph, at::Tensor logits) : logits_(std::mov
   degree_ = graph.row_ptr.diff().clamp_max(logits_.size(1) - 1).to(logits_.device());
 }
 
-LowRankFactors DegreeMask::low_rank() const {
+Factors DegreeMask::factors() const {
   // sin(a + b) = sin a cos b + cos a sin b
   const at::Tensor z =
       at::embedding(at::sigmoid(logits_).t(), degree_).t();  // its gradient is a fast scatter
@@ -84,27 +73,57 @@ LowRankFactors DegreeMask::low_rank() const {
   return {at::stack({sine, cosine}, -1), at::stack({cosine, sine}, -1)};
 }
 
-at::Tensor DegreeMask::apply(const at::Tensor& x) const {
+at::Tensor DegreeMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  const LowRankFactors factors = low_rank();
-  return apply_factors(factors.left, factors.right, x);
+  return multiply_factors(factors(), x, transposed);
 }
 
-MaskCost DegreeMask::cost() const {
-  return low_rank_cost(num_nodes(), 2);
+MaskProfile DegreeMask::profile() const {
+  return factored_profile(*this, 2);
+}
+
+MaskPtr DegreeMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"logits"}, &DegreeMask::logits_);
 }
 
 LearnedFeaturesMask::LearnedFeaturesMask(at::Tensor features) : features_(std::move(features)) {
   check_parameter("LearnedFeaturesMask", "features", features_, {-1, -1, -1}, "[H, N, R]");
 }
 
-at::Tensor LearnedFeaturesMask::apply(const at::Tensor& x) const {
+at::Tensor LearnedFeaturesMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
-  return apply_factors(features_, features_, x);
+  return multiply_factors(factors(), x, false);
 }
 
-MaskCost LearnedFeaturesMask::cost() const {
-  return low_rank_cost(num_nodes(), features_.size(2));
+MaskProfile LearnedFeaturesMask::profile() const {
+  return factored_profile(*this, features_.size(2));
+}
+
+MaskPtr LearnedFeaturesMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"features"}, &LearnedFeaturesMask::features_);
+}
+
+LowRankMask::LowRankMask(at::Tensor left, at::Tensor right) : left_(std::move(left)), right_(std::move(right)) {
+  check_parameter("LowRankMask", "left", left_, {-1, -1, -1}, "[H, N, R]");
+  const std::string shape = fmt::format("[1 or H, {}, {}], as left", left_.size(1), left_.size(2));
+  check_parameter("LowRankMask", "right", right_, {-1, left_.size(1), left_.size(2)}, shape.c_str());
+  check(left_.size(0) == right_.size(0) || left_.size(0) == 1 || right_.size(0) == 1,
+        "LowRankMask: left and right must have 1 or the same number of heads, got {} and {}", left_.size(0),
+        right_.size(0));
+  check_same_device("LowRankMask", "right", right_, "left", left_);
+}
+
+at::Tensor LowRankMask::multiply(const at::Tensor& x, bool transposed) const {
+  check_input(*this, x);
+  return multiply_factors(factors(), x, transposed);
+}
+
+MaskProfile LowRankMask::profile() const {
+  return factored_profile(*this, left_.size(2));
+}
+
+MaskPtr LowRankMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"left", "right"}, &LowRankMask::left_, &LowRankMask::right_);
 }
 
 DenseMask::DenseMask(at::Tensor matrix) : matrix_(std::move(matrix)) {
@@ -120,21 +139,21 @@ DenseMask::DenseMask(at::Tensor matrix) : matrix_(std::move(matrix)) {
 }
 
 at::Tensor DenseMask::dense(at::ScalarType dtype) const {
-  return matrix_.to(dtype).expand({num_heads(), num_nodes(), num_nodes()});
+  return matrix_.to(dtype).expand({heads(), num_nodes(), num_nodes()});
 }
 
-at::Tensor DenseMask::apply(const at::Tensor& x) const {
+at::Tensor DenseMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()), x);
+  const at::Tensor matrix = dense(x.scalar_type());
+  return at::matmul(transposed ? matrix.transpose(-2, -1) : matrix, x);
 }
 
-at::Tensor DenseMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return at::matmul(dense(x.scalar_type()).transpose(-2, -1), x);
+MaskProfile DenseMask::profile() const {
+  return dense_profile(*this);
 }
 
-MaskCost DenseMask::cost() const {
-  return dense_cost(num_nodes());
+MaskPtr DenseMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"matrix"}, &DenseMask::matrix_);
 }
 
 }  // namespace topomask

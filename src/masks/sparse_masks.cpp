@@ -15,9 +15,11 @@ namespace topomask {
 
 namespace {
 
-MaskCost sparse_cost(const SparsePattern& pattern) {
+MaskProfile sparse_profile(const Mask& mask, const SparsePattern& pattern) {
   const double nnz = static_cast<double>(pattern.nnz());
-  return {nnz, 4 * (nnz + static_cast<double>(pattern.num_nodes()))};
+  MaskProfile profile = basic_profile(mask, nnz, 4 * (nnz + static_cast<double>(pattern.num_nodes())));
+  profile.entries = pattern.nnz();
+  return profile;
 }
 
 template <class T>
@@ -39,22 +41,21 @@ NeighbourMask::NeighbourMask(const Graph& graph, int hops, bool include_self) {
   ones_ = at::ones({1, pattern_->nnz()}, at::TensorOptions(at::kFloat).device(pattern_->device()));
 }
 
-at::Tensor NeighbourMask::apply(const at::Tensor& x) const {
+at::Tensor NeighbourMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, false);
-}
-
-at::Tensor NeighbourMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, true);
+  return sparse_matmul(pattern_, ones_.to(x.scalar_type()), x, transposed);
 }
 
 std::vector<SparseEntries> NeighbourMask::entries() const {
   return {{pattern_, ones_}};
 }
 
-MaskCost NeighbourMask::cost() const {
-  return sparse_cost(*pattern_);
+MaskProfile NeighbourMask::profile() const {
+  return sparse_profile(*this, *pattern_);
+}
+
+MaskPtr NeighbourMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {});
 }
 
 SparseMask::SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor values)
@@ -65,18 +66,17 @@ SparseMask::SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor 
   check_same_device("SparseMask", "values", values_, "the pattern", pattern_->row_ptr);
 }
 
-at::Tensor SparseMask::apply(const at::Tensor& x) const {
+at::Tensor SparseMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, false);
+  return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, transposed);
 }
 
-at::Tensor SparseMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return sparse_matmul(pattern_, values_.to(x.scalar_type()), x, true);
+MaskProfile SparseMask::profile() const {
+  return sparse_profile(*this, *pattern_);
 }
 
-MaskCost SparseMask::cost() const {
-  return sparse_cost(*pattern_);
+MaskPtr SparseMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"values"}, &SparseMask::values_);
 }
 
 }  // namespace topomask

@@ -13,11 +13,7 @@
 #include "core/check.h"
 #include "core/tensors.h"
 #include "masks/cpu/sparse_product.h"
-#ifdef TOPOMASK_CUDA
-#include "masks/device_pattern.h"
-#include "masks/sparse_ops_cuda.h"
-#include "masks/sparse_product_cuda.h"
-#endif
+#include "masks/gpu.h"
 
 namespace topomask {
 
@@ -30,13 +26,11 @@ SparseRows rows_of(const SparsePattern& pattern) {
 }
 
 SparseRows transposed_rows_of(const SparsePattern& pattern) {
-#ifdef TOPOMASK_CUDA
   if (pattern.device().is_cuda()) {
     const TransposedPattern transposed = transpose_of(pattern);  // the pattern keeps it
     return {pattern.num_nodes(), transposed.ptr.const_data_ptr<std::int64_t>(),
             transposed.row.const_data_ptr<std::int32_t>(), transposed.entry.const_data_ptr<std::int64_t>()};
   }
-#endif
   return {pattern.num_nodes(), pattern.transposed_ptr.const_data_ptr<std::int64_t>(),
           pattern.transposed_row.const_data_ptr<std::int32_t>(),
           pattern.transposed_entry.const_data_ptr<std::int64_t>()};
@@ -57,9 +51,7 @@ SparseRows oriented(const SparsePattern& pattern, bool transposed) {
 
 at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, const at::Tensor& x,
                     bool transposed) {
-#ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) return multiply_on_gpu(pattern, values, x, transposed);
-#endif
+  if (x.is_cuda()) return multiply_cuda(pattern, values, x, transposed);
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor input = x.contiguous(), weights = values.contiguous();
   at::Tensor out = at::empty({heads, n, columns}, x.options());
@@ -78,9 +70,7 @@ at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, cons
 // values.
 at::Tensor value_gradient(const SparsePattern& pattern, const at::Tensor& grad_out, const at::Tensor& x,
                           bool transposed, std::int64_t value_heads) {
-#ifdef TOPOMASK_CUDA
-  if (x.is_cuda()) return value_gradient_on_gpu(pattern, grad_out, x, transposed, value_heads);
-#endif
+  if (x.is_cuda()) return value_gradient_cuda(pattern, grad_out, x, transposed, value_heads);
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor left = grad_out.contiguous(), right = x.contiguous();
   at::Tensor grad = at::zeros({value_heads, pattern.nnz()}, x.options());
@@ -178,12 +168,10 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
     context->saved_data["square"] = square;
     const ProductPatterns& patterns = holder->state;
-#ifdef TOPOMASK_CUDA
     if (query.is_cuda()) {
       context->save_for_backward({query, key, at::Tensor()});
       return product_values_cuda(patterns, query, key);
     }
-#endif
     const at::Tensor columns = expands(patterns, query) ? expanded_columns(patterns, key) : at::Tensor();
     context->save_for_backward({query, key, columns});
     at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
@@ -204,12 +192,10 @@ class SparseProduct : public torch::autograd::Function<SparseProduct> {
         context->saved_data["patterns"].toCapsule());
     const ProductPatterns& patterns = holder->state;
     const bool square = context->saved_data["square"].toBool();
-#ifdef TOPOMASK_CUDA
     if (saved[0].is_cuda()) {
       const auto [of_query, of_key] = product_backward_cuda(patterns, saved[0], saved[1], grads[0], square);
       return {of_query, of_key, at::Tensor(), at::Tensor()};
     }
-#endif
     const at::Tensor &query = saved[0], &key = saved[1], &columns = saved[2], grad = grads[0].contiguous();
     at::Tensor grad_query = at::empty(query.sizes(), query.options());
     // Where both factors are one, the kernel that expands columns adds up both gradients.
@@ -253,9 +239,7 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key) {
-#ifdef TOPOMASK_CUDA
   if (query->row_ptr.is_cuda()) return make_product_patterns_cuda(std::move(query), std::move(key));
-#endif
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
   auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
       adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
@@ -265,13 +249,8 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
   return {std::move(query), std::move(key), std::move(pattern), std::move(expansions), nullptr};
 }
 
-std::shared_ptr<ProductOnDevice> describe_product_on_device(
-    [[maybe_unused]] const ProductPatterns& patterns) {
-#ifdef TOPOMASK_CUDA
+std::shared_ptr<ProductOnDevice> describe_product_on_device(const ProductPatterns& patterns) {
   return describe_product_cuda(patterns);
-#else
-  fail("sparse_product: the patterns are on a GPU, but this topomask was built without CUDA");
-#endif
 }
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,

@@ -1,4 +1,4 @@
-#include "masks/sparse_ops_cuda.h"
+#include "masks/gpu.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
@@ -6,12 +6,12 @@
 #include "core/cuda_launch.h"
 #include "core/flops.h"
 #include "masks/cuda/spmm.h"
-#include "masks/device_pattern.h"
+#include "masks/gpu.h"
 
 namespace topomask {
 
-at::Tensor multiply_on_gpu(const SparsePattern& pattern, const at::Tensor& values, const at::Tensor& x,
-                           bool transposed) {
+at::Tensor multiply_cuda(const SparsePattern& pattern, const at::Tensor& values, const at::Tensor& x,
+                         bool transposed) {
   const std::int64_t heads = x.size(0), columns = x.size(2);
   const at::Tensor input = x.contiguous(), weights = values.contiguous();
   const CudaLaunch launch(input);
@@ -29,13 +29,13 @@ at::Tensor multiply_on_gpu(const SparsePattern& pattern, const at::Tensor& value
   return y;
 }
 
-at::Tensor value_gradient_on_gpu(const SparsePattern& pattern, const at::Tensor& grad_out,
-                                 const at::Tensor& x, bool transposed, std::int64_t value_heads) {
+at::Tensor value_gradient_cuda(const SparsePattern& pattern, const at::Tensor& grad_out, const at::Tensor& x,
+                               bool transposed, std::int64_t value_heads) {
   const std::int64_t heads = x.size(0), columns = x.size(2);
   const at::Tensor left = grad_out.contiguous(), right = x.contiguous();
   const CudaLaunch launch(left);
   const DeviceRows matrix = transposed ? device_columns(pattern) : device_rows(pattern);
-  at::Tensor grad = at::empty({value_heads, pattern.nnz()}, x.options());
+  at::Tensor grad = empty_values(pattern, {value_heads, pattern.nnz()}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_matmul_backward", [&] {
     check_cuda(
         sampled_dots_on_device(matrix, left.const_data_ptr<scalar_t>(), right.const_data_ptr<scalar_t>(),

@@ -11,6 +11,7 @@
 #include <numbers>
 
 #include "core/check.h"
+#include "core/normal.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/tensors.h"
@@ -23,18 +24,6 @@ namespace {
 
 constexpr std::uint32_t kSpePurpose = 0x73706500;
 constexpr std::int64_t kMaxNoise = std::int64_t{1} << 33;  // numbers
-
-// Standard normal numbers of the stream of this head, two at a time (Box & Muller). log1p(-u) is finite: u
-// < 1.
-void fill_normal(std::uint64_t seed, double* values, std::int64_t count) {
-  RandomStream random(seed, kSpePurpose);
-  for (std::int64_t k = 0; k < count; k += 2) {
-    const double radius = std::sqrt(-2 * std::log1p(-random.next_double()));
-    const double angle = 2 * std::numbers::pi * random.next_double();
-    values[k] = radius * std::cos(angle);
-    if (k + 1 < count) values[k + 1] = radius * std::sin(angle);
-  }
-}
 
 // The sinusoids [H, N, 2K] of cos and sin of 2 pi f n + phase, each scaled by its gain. Angles are in double,
 // for n may be large.
@@ -69,9 +58,10 @@ SpeMask::SpeMask(std::int64_t num_nodes, std::vector<at::Tensor> parameters, std
   noise_ = at::empty({heads, noise_rows, realisations}, at::kDouble);
   double* noise = noise_.data_ptr<double>();
   parallel_for(heads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t head = begin; head < end; ++head)
-      fill_normal(derive_seed(seed, head), noise + head * noise_rows * realisations,
-                  noise_rows * realisations);
+    for (std::int64_t head = begin; head < end; ++head) {
+      RandomStream random(derive_seed(seed, head), kSpePurpose);
+      fill_standard_normal(random, noise + head * noise_rows * realisations, noise_rows * realisations);
+    }
   });
   noise_ = noise_.to(parameters_.front().device());
 }
@@ -103,9 +93,9 @@ std::shared_ptr<const SpeMask> SpeMask::convolutional(std::int64_t num_nodes, at
       new SpeMask(num_nodes, {std::move(query_filter), std::move(key_filter)}, rows, realisations, seed));
 }
 
-LowRankFactors SpeMask::low_rank() const {
+Factors SpeMask::factors() const {
   const double scale = 1 / std::sqrt(static_cast<double>(noise_.size(2)));
-  LowRankFactors factors;
+  Factors factors;
   if (is_sine()) {
     // Only the queries carry the phases; both sides meet the same noise.
     const at::Tensor noise = noise_ * scale;
@@ -119,21 +109,24 @@ LowRankFactors SpeMask::low_rank() const {
   return {factors.left.to(dtype), factors.right.to(dtype)};
 }
 
-at::Tensor SpeMask::apply(const at::Tensor& x) const {
+at::Tensor SpeMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  const LowRankFactors factors = low_rank();
-  return apply_factors(factors.left, factors.right, x);
+  return multiply_factors(factors(), x, transposed);
 }
 
-at::Tensor SpeMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  const LowRankFactors factors = low_rank();
-  return apply_factors(factors.right, factors.left, x);
+MaskProfile SpeMask::profile() const {
+  return factored_profile(*this, noise_.size(2));
 }
 
-MaskCost SpeMask::cost() const {
-  const double entries = static_cast<double>(num_nodes_) * static_cast<double>(noise_.size(2));
-  return {2 * entries, 4 * 2 * (entries + static_cast<double>(num_nodes_))};
+MaskPtr SpeMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  if (is_sine()) {
+    check_replacements(*this, parameters, {"frequencies", "gains", "phases"});
+  } else {
+    check_replacements(*this, parameters, {"query_filter", "key_filter"});
+  }
+  auto copy = std::make_shared<SpeMask>(*this);
+  copy->parameters_ = parameters;
+  return copy;
 }
 
 }  // namespace topomask

@@ -9,16 +9,14 @@
 namespace topomask {
 
 SumMask::SumMask(std::vector<MaskPtr> masks)
-    : masks_(std::move(masks)), merged_(std::make_unique<MergedEntries>()) {
+    : masks_(std::move(masks)), merged_(std::make_shared<MergedEntries>()) {
   check_parts("SumMask", masks_);
   for (const MaskPtr& mask : masks_)
     check(mask->num_nodes() == num_nodes(), "SumMask: masks must have {} nodes as the first, but '{}' has {}",
           num_nodes(), mask->name(), mask->num_nodes());
-  num_heads_ = common_heads("SumMask", masks_);
+  heads_ = common_heads("SumMask", masks_);
   check_one_device("SumMask", masks_);
 }
-
-SumMask::~SumMask() = default;
 
 std::string SumMask::name() const {
   std::vector<std::string> names;
@@ -34,22 +32,21 @@ std::optional<c10::Device> SumMask::device() const {
   return common_device(masks_);
 }
 
-at::Tensor SumMask::apply(const at::Tensor& x) const {
-  check_input(*this, x);
-  at::Tensor y = masks_.front()->apply(x);
-  for (std::size_t k = 1; k < masks_.size(); ++k) y = y + masks_[k]->apply(x);
-  return y;
+std::vector<std::int64_t> SumMask::blocks() const {
+  return common_blocks(masks_);
 }
 
-at::Tensor SumMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  at::Tensor y = masks_.front()->apply_transposed(x);
-  for (std::size_t k = 1; k < masks_.size(); ++k) y = y + masks_[k]->apply_transposed(x);
-  return y;
+MaskPtr SumMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  auto copy = std::make_shared<SumMask>(*this);
+  copy->masks_ = with_all_parameters("SumMask", masks_, parameters);
+  return copy;
 }
 
-bool SumMask::has_entries() const {
-  return all_have_entries(masks_);
+at::Tensor SumMask::multiply(const at::Tensor& x, bool transposed) const {
+  check_input(*this, x);
+  at::Tensor y = masks_.front()->multiply(x, transposed);
+  for (std::size_t k = 1; k < masks_.size(); ++k) y = y + masks_[k]->multiply(x, transposed);
+  return y;
 }
 
 std::vector<SparseEntries> SumMask::entries() const {
@@ -58,27 +55,16 @@ std::vector<SparseEntries> SumMask::entries() const {
   return merged_->merge(num_nodes(), parts);
 }
 
-bool SumMask::entries_per_head() const {
-  return any_per_head(masks_);
-}
-
-std::int64_t SumMask::num_entries_total() const {
-  const std::int64_t counted = merged_->num_entries();
-  return counted >= 0 ? counted : bound_entries(masks_, num_heads_);
-}
-
-bool SumMask::has_low_rank() const {
-  return std::all_of(masks_.begin(), masks_.end(), [](const MaskPtr& mask) { return mask->has_low_rank(); });
-}
-
-LowRankFactors SumMask::low_rank() const {
-  if (!has_low_rank()) return Mask::low_rank();
+Factors SumMask::factors() const {
+  for (const MaskPtr& mask : masks_) {
+    if (mask->profile().rank == 0) return Mask::factors();
+  }
   std::vector<at::Tensor> left, right;
   const auto for_all_heads = [&](const at::Tensor& factor) {
-    return on_device(factor, device()).expand({num_heads_, factor.size(1), factor.size(2)});
+    return on_device(factor, device()).expand({heads_, factor.size(1), factor.size(2)});
   };
   for (const MaskPtr& mask : masks_) {
-    const LowRankFactors factors = mask->low_rank();
+    const Factors factors = mask->factors();
     left.push_back(for_all_heads(factors.left));
     right.push_back(for_all_heads(factors.right));
   }
@@ -88,11 +74,20 @@ LowRankFactors SumMask::low_rank() const {
 at::Tensor SumMask::dense(at::ScalarType dtype) const {
   at::Tensor sum = on_device(masks_.front()->dense(dtype), device());
   for (std::size_t k = 1; k < masks_.size(); ++k) sum = sum + on_device(masks_[k]->dense(dtype), device());
-  return sum.expand({num_heads_, num_nodes(), num_nodes()});
+  return sum.expand({heads_, num_nodes(), num_nodes()});
 }
 
-MaskCost SumMask::cost() const {
-  return total_cost(masks_);
+MaskProfile SumMask::profile() const {
+  MaskProfile joined = joined_profile(*this, masks_, merged_->num_entries());
+  for (const MaskPtr& mask : masks_) {
+    const std::int64_t rank = mask->profile().rank;
+    if (rank == 0) {
+      joined.rank = 0;
+      break;
+    }
+    joined.rank += rank;
+  }
+  return joined;
 }
 
 }  // namespace topomask

@@ -156,23 +156,19 @@ ToeplitzMask::ToeplitzMask(std::vector<std::int64_t> extent, at::Tensor offsets,
   check_parameter("ToeplitzMask", "offsets", offsets_, {-1, num_offsets}, shape.c_str());
 }
 
-std::shared_ptr<const ToeplitzMask> ToeplitzMask::for_graph(const Graph& graph,
-                                                            std::vector<std::int64_t> extent,
-                                                            at::Tensor offsets, OffsetTransform transform) {
-  auto mask = std::make_shared<const ToeplitzMask>(std::move(extent), std::move(offsets), transform);
-  const std::string grid = fmt::format("{}", fmt::join(mask->extent_, "x"));
-  check(graph.num_nodes() == mask->num_nodes_,
-        "ToeplitzMask: graph must be the {} grid of {} nodes, got {} nodes", grid, mask->num_nodes_,
-        graph.num_nodes());
+void check_grid(const Graph& graph, const std::vector<std::int64_t>& extent) {
+  const std::string grid = fmt::format("{}", fmt::join(extent, "x"));
+  std::int64_t cells = 1;
+  for (const std::int64_t size : extent) cells *= size;
+  check(graph.num_nodes() == cells, "ToeplitzMask: graph must be the {} grid of {} nodes, got {} nodes", grid,
+        cells, graph.num_nodes());
   const Graph given = graph_on_cpu(graph);
-  const bool is_grid = same_pattern(given, grid_graph(mask->extent_)) ||
-                       same_pattern(given, grid_graph(mask->extent_, {.diagonals = true}));
+  const bool is_grid =
+      same_pattern(given, grid_graph(extent)) || same_pattern(given, grid_graph(extent, {.diagonals = true}));
   check(is_grid,
         "ToeplitzMask: graph must be the {} grid with its nodes in row-major order, got another graph of {} "
-        "nodes "
-        "and {} entries",
+        "nodes and {} entries",
         grid, graph.num_nodes(), graph.num_entries());
-  return mask;
 }
 
 at::Tensor ToeplitzMask::template_grid(at::ScalarType dtype) const {
@@ -183,22 +179,21 @@ at::Tensor ToeplitzMask::template_grid(at::ScalarType dtype) const {
   return transform_ == OffsetTransform::absolute ? grid.abs() : grid;
 }
 
-at::Tensor ToeplitzMask::apply(const at::Tensor& x) const {
+at::Tensor ToeplitzMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);
-  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, false);
+  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, transposed);
 }
 
-at::Tensor ToeplitzMask::apply_transposed(const at::Tensor& x) const {
-  check_input(*this, x);
-  return ToeplitzProduct::apply(x, template_grid(x.scalar_type()), extent_, true);
+MaskPtr ToeplitzMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
+  return replaced(*this, parameters, {"offsets"}, &ToeplitzMask::offsets_);
 }
 
-MaskCost ToeplitzMask::cost() const {
+MaskProfile ToeplitzMask::profile() const {
   double points = 1;
   for (const std::int64_t size : extent_) points *= static_cast<double>(fast_length(2 * size - 1));
   // Two real transforms of 2.5 L log2 L operations, half of them multiply-adds, and the product of the
   // spectra.
-  return {2.5 * points * std::log2(std::max(2.0, points)) + 2 * points, 4 * 4 * points};
+  return basic_profile(*this, 2.5 * points * std::log2(std::max(2.0, points)) + 2 * points, 4 * 4 * points);
 }
 
 }  // namespace topomask

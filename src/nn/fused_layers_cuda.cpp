@@ -1,4 +1,4 @@
-#include "nn/fused_layers_cuda.h"
+#include "nn/gpu.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
@@ -209,9 +209,9 @@ bool fuses_add_norm(const at::Tensor& x, const at::Tensor& branch, const at::Ten
          (!bias.defined() || bias.scalar_type() == at::kFloat);
 }
 
-std::pair<at::Tensor, at::Tensor> add_norm_on_gpu(const at::Tensor& x, const at::Tensor& branch,
-                                                  const at::Tensor& bias, const at::Tensor& weight,
-                                                  const at::Tensor& shift, double epsilon) {
+std::pair<at::Tensor, at::Tensor> add_norm_cuda(const at::Tensor& x, const at::Tensor& branch,
+                                                const at::Tensor& bias, const at::Tensor& weight,
+                                                const at::Tensor& shift, double epsilon) {
   const auto if_defined = [](const at::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
@@ -220,7 +220,7 @@ std::pair<at::Tensor, at::Tensor> add_norm_on_gpu(const at::Tensor& x, const at:
   return {branch.defined() ? result[1] : x, result[0]};
 }
 
-at::Tensor bias_gelu_on_gpu(const at::Tensor& x, const at::Tensor& bias) {
+at::Tensor bias_gelu_cuda(const at::Tensor& x, const at::Tensor& bias) {
   return BiasedGelu::apply(x, bias);
 }
 
@@ -229,7 +229,7 @@ bool fuses_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
          has_kernels(operand_type(x));
 }
 
-at::Tensor linear_on_gpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor linear_cuda(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return Linear::apply(x, weight, bias, operand_type(x));
 }
 

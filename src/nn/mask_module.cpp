@@ -5,7 +5,7 @@
 #include "nn/dense_mask_module.h"
 #include "nn/few_tokens.h"
 #include "nn/rules.h"
-#include "topomask/absolute_mask.h"
+#include "topomask/mask_combinators.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
@@ -105,18 +105,18 @@ class SparseSeriesModule final : public MaskModule {
  public:
   SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets)
       : walks_(std::move(walks)), num_sets_(num_sets) {
-    f_ = register_parameter("f", walks_->modulation().clone());
+    f_ = register_parameter("f", walks_->f().clone());
   }
 
   MaskPtr mask() const override {
     follow_parameters();
-    return std::make_shared<AbsoluteMask>(std::make_shared<GrfMask>(walks_->with_modulation(f_)));
+    return std::make_shared<AbsoluteMask>(walks_->with_f(f_));
   }
 
  private:
   // Module::to moves parameters; the walks come after them.
   void follow_parameters() const {
-    if (walks_->modulation().device() == f_.device()) return;
+    if (walks_->f().device() == f_.device()) return;
     std::vector<GraphFeatures> sets;
     for (std::int64_t set = 0; set < num_sets_; ++set) {
       const GraphFeatures& features = walks_->features(set);

@@ -1,47 +1,50 @@
-// The engines of the library as operators, and the planner that chooses between them.
+// Masked attention as one operator: checks, plan, values of M, engine and backward pass are the library's.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <cmath>
-
 #include "attention/engines.h"
-#include "masks/sparse_ops.h"
+#include "core/tensors.h"
 #include "ops/arguments.h"
+#include "ops/expressions.h"
 #include "ops/library_call.h"
+#include "topomask/attention.h"
 #include "topomask/masks.h"
 
 namespace topomask::ops {
 namespace {
 
-enum class Scores {
-  features,  // <q, k> of features
-  relu,      // of max(x, 0) + epsilon, made on the way
-  softmax,   // exp(<q, k> / sqrt(d))
-};
-const Choices<Scores> kScores = {
-    {"features", Scores::features}, {"relu", Scores::relu}, {"softmax", Scores::softmax}};
+// What the operators take after the tensors of the mask. What is not given is the library's default.
+struct Settings {
+  std::string kind, feature_map, engine;
+  std::optional<double> epsilon = {};
+  std::optional<std::int64_t> num_features = {};
+  std::int64_t feature_seed = 0;
+  std::optional<double> guard = {};
+  std::optional<std::int64_t> max_workspace = {};
+  bool check_finite = false;
 
-// What the engines take apart from the mask.
-struct ScoreOptions {
-  Scores scores = Scores::features;
-  double epsilon = 0;
-  double guard = 0;
-  std::int64_t max_workspace = 0;
-
-  EngineInputs inputs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
-    EngineInputs result;
-    // A GPU's kernels read rows wherever they stand.
-    result.q = q.is_cuda() ? q : q.contiguous();
-    result.k = k.is_cuda() ? k : k.contiguous();
-    result.v = v.is_cuda() ? v : v.contiguous();
-    result.softmax = scores == Scores::softmax;
-    result.scale = result.softmax ? 1 / std::sqrt(static_cast<double>(q.size(3))) : 1;
-    result.guard = guard;
-    result.fused_relu = scores == Scores::relu;
-    result.epsilon = epsilon;
-    result.max_workspace =
-        workspace_limit(max_workspace, static_cast<double>(q.nbytes() + k.nbytes() + 2 * v.nbytes()));
+  AttentionOptions options() const {
+    AttentionOptions result;
+    result.kind = parse_word<AttentionKind>("kind", kind);
+    result.feature_map.kind = parse_word<FeatureMapKind>("feature_map", feature_map);
+    result.feature_map.epsilon = epsilon.value_or(result.feature_map.epsilon);
+    result.feature_map.num_features = num_features.value_or(result.feature_map.num_features);
+    result.feature_map.seed = static_cast<std::uint64_t>(feature_seed);
+    result.engine = parse_word<Engine>("engine", engine);
+    result.normaliser_guard = guard.value_or(result.normaliser_guard);
+    result.max_workspace = max_workspace.value_or(result.max_workspace);
+    result.check_finite = check_finite;
     return result;
   }
 };
@@ -55,210 +58,332 @@ at::Tensor laid_out_like(const at::Tensor& v, const at::Tensor& out) {
   return at::empty_strided(promised.sizes(), promised.strides(), out.options()).copy_(out);
 }
 
-void check_dtype(const char* op, const char* argument, const at::Tensor& x, const at::Tensor& q) {
-  check(x.scalar_type() == q.scalar_type(), "{}: q and {} must have one dtype, got {} and {}", op, argument,
-        c10::toString(q.scalar_type()), c10::toString(x.scalar_type()));
+MaskPtr mask_for(const std::string& recipe, at::TensorList constants, at::TensorList parameters,
+                 const at::Tensor& q) {
+  if (!recipe.empty()) return mask_of(recipe, constants, parameters);
+  check(q.dim() == 3 || q.dim() == 4, "attention: q must be [B, H, N, d] or packed [N, H, d], got {} dimensions",
+        q.dim());
+  return std::make_shared<NoMask>(q.size(q.dim() == 3 ? 0 : 2));
 }
 
-void check_operands(const char* op, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::int64_t num_nodes, Reals allowed) {
-  const auto check_one = [&](const char* argument, const at::Tensor& x, at::IntArrayRef shape) {
-    check_real(op, argument, x, shape, allowed);
-    check_dtype(op, argument, x, q);
-    check_same_place(op, argument, x, "q", q);
+// Whether attention_forward keeps what the backward pass needs: the engine must be named, and a tracer must know the
+// number of entries.
+bool keeps_something(const std::string& recipe, const AttentionOptions& options, const AttentionShape& shape) {
+  if (recipe.empty() || !has_pure_passes(options, options.engine, shape)) return false;
+  return options.engine == Engine::dense || profile_of(recipe).entries_counted;
+}
+
+// The plan for a batch of one serves every batch: all engines take proportionally longer for more.
+Engine traced_engine(const std::string& recipe, const AttentionOptions& options, const at::Tensor& q,
+                     const at::Tensor& v) {
+  const auto size = [](const at::Tensor& x, std::int64_t axis) {
+    return x.sym_size(axis).guard_int(__FILE__, __LINE__);
   };
-  check_one("q", q, {-1, -1, num_nodes, -1});
-  check_one("k", k, q.sizes());
-  check_one("v", v, {q.size(0), q.size(1), q.size(2), -1});
+  const bool packed = q.dim() == 3;
+  AttentionShape shape;
+  shape.heads = size(q, 1);
+  shape.num_nodes = size(q, packed ? 0 : 2);
+  shape.d = size(q, -1);
+  shape.d_v = size(v, -1);
+  shape.dtype = q.scalar_type();
+  shape.device = q.device();
+  const MaskProfile profile = recipe.empty() ? NoMask(shape.num_nodes).profile() : profile_of(recipe);
+  return plan_attention(profile, shape, options).engine;
 }
 
-// One row of values for all heads, or one a head; float32 where q has 16 bits.
-void check_values(const char* op, const char* argument, const at::Tensor& values, at::IntArrayRef shape,
-                  const at::Tensor& q) {
-  check_real(op, argument, values, shape);
-  check(values.size(0) == 1 || values.size(0) == q.size(1), "{}: {} has {} heads, q has {}", op, argument,
-        values.size(0), q.size(1));
-  if (q.element_size() >= 4 || values.scalar_type() != at::kFloat) check_dtype(op, argument, values, q);
-  check_same_place(op, argument, values, "q", q);
+TensorFunction run_attention(const std::string& recipe, at::TensorList constants, const Settings& settings) {
+  return [recipe, constants = constants.vec(), options = settings.options()](const Tensors& x) {
+    check_place("attention", "q", x[0]);
+    check_place("attention", "k", x[1]);
+    check_place("attention", "v", x[2]);
+    // Sums over many nodes need more digits than 16 bits have.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const MaskPtr mask = mask_for(recipe, constants, at::TensorList(x).slice(3), x[0]);
+    return laid_out_like(x[2], attention(x[0], x[1], x[2], mask, options));
+  };
 }
 
-// M = left right^T, both sparse.
-class FactoredMask final : public Mask {
- public:
-  FactoredMask(SparseEntries left, SparseEntries right) : left_(std::move(left)), right_(std::move(right)) {}
-  std::string name() const override { return "factored"; }
-  std::int64_t num_nodes() const override { return left_.pattern->num_nodes(); }
-  std::int64_t num_heads() const override { return left_.values.size(0); }
-  std::vector<at::Tensor> parameters() const override { return {left_.values, right_.values}; }
-  at::Tensor apply(const at::Tensor& x) const override {
-    return multiply(left_, multiply(right_, x, true), false);
-  }
-  at::Tensor apply_transposed(const at::Tensor& x) const override {
-    return multiply(right_, multiply(left_, x, true), false);
-  }
-  bool has_sparse_factors() const override { return true; }
-  std::vector<SparseFactors> sparse_factors() const override { return {{left_, right_}}; }
-  MaskCost cost() const override { return {}; }  // the engine was chosen already
+Tensors operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList parameters) {
+  Tensors result = {q, k, v};
+  result.insert(result.end(), parameters.begin(), parameters.end());
+  return result;
+}
 
- private:
-  static at::Tensor multiply(const SparseEntries& entries, const at::Tensor& x, bool transposed) {
-    return sparse_matmul(entries.pattern, entries.values.to(x.scalar_type()), x, transposed);
-  }
-  SparseEntries left_, right_;
+at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::string_view mask,
+                        at::TensorList constants, at::TensorList parameters, std::string_view kind,
+                        std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                        std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                        std::optional<double> guard,
+                        std::optional<std::int64_t> max_workspace, bool check_finite) {
+  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
+                          num_features,      feature_seed,             guard,               max_workspace,
+                          check_finite};
+  return without_graph(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters));
+}
+
+// ---- while tracing ----
+
+// The result, then what the backward pass needs of the forward pass; with nothing kept, that runs it again.
+Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::string_view mask,
+                             at::TensorList constants, at::TensorList parameters, std::string_view kind,
+                             std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                             std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                             std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                             bool check_finite) {
+  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
+                          num_features,      feature_seed,             guard,               max_workspace,
+                          check_finite};
+  const AttentionOptions options = settings.options();
+  if (!keeps_something(std::string(mask), options, AttentionShape::of(q, v)))
+    return {attention_op(q, k, v, mask, constants, parameters, kind, feature_map, engine, epsilon, num_features,
+                         feature_seed, guard, max_workspace, check_finite)};
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
+  EngineResult result = attention_forward(q, k, v, *made, options);
+  Tensors all = {laid_out_like(v, result.out)};
+  all.insert(all.end(), result.saved.begin(), result.saved.end());
+  return all;
+}
+
+Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                              const at::Tensor& v, std::string_view mask, at::TensorList constants,
+                              at::TensorList parameters, at::TensorList result, std::string_view kind,
+                              std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                              std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                              std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                              bool check_finite, at::IntArrayRef needs) {
+  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
+                          num_features,      feature_seed,             guard,               max_workspace,
+                          check_finite};
+  const Tensors inputs = operands(q, k, v, parameters);
+  if (result.size() <= 1)
+    return gradients_of(run_attention(std::string(mask), constants, settings), inputs, grad, wanted(needs));
+  // A kernel runs below autograd; here the graph from the parameters to the entries of M is wanted.
+  const WithAutograd above;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
+  const std::vector<bool> all_needs = wanted(needs);
+  AttentionGradients found = attention_backward(grad, q, k, v, made, settings.options(),
+                                                {result[0], result.slice(1).vec()},
+                                                {all_needs.begin() + 3, all_needs.end()});
+  Tensors gradients = {found.q, found.k, found.v};
+  gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());
+  return filled(std::move(gradients), inputs, all_needs);
+}
+
+struct TracedState : torch::CustomClassHolder {
+  std::string mask;
+  Tensors constants;
+  Settings settings;
+  std::size_t inputs = 0;
 };
 
-// ---- mask engine ----
+// The forward and the backward operator as one differentiable call.
+class TracedAttention : public torch::autograd::Function<TracedAttention> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
+                            const c10::intrusive_ptr<TracedState>& state) {
+    static const auto forward = find_operator<decltype(attention_forward_op)>("topomask::attention_forward");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const Settings& s = state->settings;
+    const Tensors result =
+        forward.call(inputs[0], inputs[1], inputs[2], state->mask, state->constants, inputs.slice(3), s.kind,
+                     s.feature_map, s.engine, s.epsilon, s.num_features, s.feature_seed, s.guard, s.max_workspace,
+                     s.check_finite);
+    Tensors kept = inputs.vec();
+    kept.insert(kept.end(), result.begin(), result.end());
+    state->inputs = inputs.size();
+    context->save_for_backward(kept);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return result[0];
+  }
 
-TensorFunction run_mask(at::TensorList pattern_tensors, std::string_view scores, double epsilon,
-                        double guard) {
-  const ScoreOptions options{choose("scores", scores, kScores), epsilon, guard};
-  return [kept = pattern_tensors.vec(), options](const Tensors& x) {
-    const PatternArgument pattern("mask_attention", "pattern", kept);
-    check_operands("mask_attention", x[0], x[1], x[2], pattern.num_nodes(), Reals::or_narrow_on_gpu);
-    check_same_place("mask_attention", "pattern", pattern.row_ptr(), "q", x[0]);
-    check_values("mask_attention", "values", x[3], {-1, pattern.nnz()}, x[0]);
-    const SparseMask mask(pattern.pattern, x[3]);
-    return laid_out_like(x[2], run_mask_engine(options.inputs(x[0], x[1], x[2]), mask));
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    static const auto backward = find_operator<decltype(attention_backward_op)>("topomask::attention_backward");
+    const Tensors kept = context->get_saved_variables();
+    const auto state = c10::static_intrusive_pointer_cast<TracedState>(context->saved_data["state"].toCapsule());
+    const at::TensorList inputs = at::TensorList(kept).slice(0, state->inputs);
+    std::vector<std::int64_t> needs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) needs.push_back(context->needs_input_grad(i));
+    const Settings& s = state->settings;
+    torch::autograd::variable_list result = backward.call(
+        grads[0], inputs[0], inputs[1], inputs[2], state->mask, state->constants, inputs.slice(3),
+        at::TensorList(kept).slice(state->inputs), s.kind, s.feature_map, s.engine, s.epsilon, s.num_features,
+        s.feature_seed, s.guard, s.max_workspace, s.check_finite, needs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (needs[i] == 0) result[i] = at::Tensor();
+    }
+    result.emplace_back();  // for the state
+    return result;
+  }
+};
+
+at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              std::string_view mask, at::TensorList constants, at::TensorList parameters,
+                              std::string_view kind, std::string_view feature_map, std::string_view engine,
+                              std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                              std::int64_t feature_seed, std::optional<double> guard,
+                              std::optional<std::int64_t> max_workspace, bool check_finite) {
+  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
+                          num_features,      feature_seed,             guard,               max_workspace,
+                          check_finite};
+  const Tensors inputs = operands(q, k, v, parameters);
+  LibraryCall call;
+  call.forward_operator = [=](const Tensors& x) {
+    static const auto forward = find_operator<decltype(attention_op)>("topomask::attention");
+    return forward.call(x[0], x[1], x[2], mask, constants, at::TensorList(x).slice(3), kind, feature_map, engine,
+                        epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
   };
+  if (is_learning(inputs) && is_traced(inputs)) {
+    refuse_forward_mode(inputs);
+    auto state = c10::make_intrusive<TracedState>();
+    state->mask = mask;
+    state->constants = constants.vec();
+    state->settings = settings;
+    state->settings.engine = word_of(traced_engine(std::string(mask), settings.options(), q, v));
+    return TracedAttention::apply(at::TensorList(inputs), state);
+  }
+  call.run = run_attention(std::string(mask), constants, settings);
+  return differentiable(inputs, call);
 }
 
-at::Tensor mask_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& values, at::TensorList pattern, std::string_view scores,
-                          double epsilon, double guard) {
-  return without_graph(run_mask(pattern, scores, epsilon, guard), {q, k, v, values});
+// Sizes of what attention_forward keeps for a batch of one, the first of each proportional to the batch.
+std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask, at::IntArrayRef shape,
+                                                          at::ScalarType dtype, at::Device device,
+                                                          std::string_view kind, std::string_view feature_map,
+                                                          std::string_view engine) {
+  check(shape.size() == 4, "attention_saved: expected heads, nodes and channels of q and v, got {} numbers",
+        shape.size());
+  const AttentionShape sizes{1, shape[0], shape[1], shape[2], shape[3], dtype, device};
+  const Settings settings{.kind = std::string(kind), .feature_map = std::string(feature_map), .engine = std::string(engine)};
+  const AttentionOptions options = settings.options();
+  if (!keeps_something(std::string(mask), options, sizes)) return {};
+  const ScoreKind scores = score_rule_of(options, options.engine, sizes.d).kind;
+  const MaskProfile profile = profile_of(std::string(mask));
+  const std::int64_t entries = profile.pattern_per_head ? profile.entries : profile.entries * sizes.heads;
+  std::vector<std::vector<std::int64_t>> result;
+  for (const SavedTensor& saved : options.engine == Engine::mask ? mask_engine_saved(sizes, scores, entries)
+                                                                 : dense_engine_saved(sizes, scores))
+    result.push_back(saved.sizes);
+  return result;
 }
 
-using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+// ---- a pattern without a mask ----
 
-FourTensors mask_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                    const at::Tensor& v, const at::Tensor& values, at::TensorList pattern,
-                                    std::string_view scores, double epsilon, double guard,
-                                    std::array<bool, 4> needs) {
-  return gradients_of<4>(run_mask(pattern, scores, epsilon, guard), {q, k, v, values}, grad, needs);
+// The entries of a pattern that is given anew at every call: nothing of it is kept.
+at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& row_ptr,
+                         const at::Tensor& col, const std::optional<at::Tensor>& values, bool is_bias,
+                         std::string_view kind, std::string_view feature_map, std::string_view engine,
+                         std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                         std::int64_t feature_seed, std::optional<double> guard,
+                         std::optional<std::int64_t> max_workspace, bool check_finite) {
+  check(row_ptr.dim() == 1 && row_ptr.size(0) >= 1 && is_index(row_ptr) && col.dim() == 1 && is_index(col),
+        "attention: csr must be row_ptr [N+1] and col [E] of whole numbers, got {} and {}", describe(row_ptr),
+        describe(col));
+  const at::Tensor rows = row_ptr.to(at::kLong), columns = col.to(at::kInt);
+  at::Tensor entries;
+  if (!values.has_value()) {
+    entries = at::ones({1, col.size(0)}, q.options().dtype(at::kFloat).requires_grad(false));
+  } else {
+    entries = values->dim() == 1 ? values->unsqueeze(0) : *values;
+    check(entries.dim() == 2 && entries.size(1) == col.size(0) && entries.is_floating_point(),
+          "attention: {} must be real [{}] or [H, {}] as the pattern's entries, got {}", is_bias ? "bias" : "weight",
+          col.size(0), col.size(0), describe(*values));
+    if (entries.scalar_type() != at::kDouble) entries = entries.to(at::kFloat);
+  }
+  if (is_bias) {
+    // exp(s + b) = exp(b) exp(s), up to a factor of the row, which the normalised average does not see.
+    const at::Tensor row = at::repeat_interleave(rows.diff(), std::optional<std::int64_t>(col.size(0)))
+                               .unsqueeze(0)
+                               .expand_as(entries);
+    const at::Tensor bias = entries.detach();
+    const at::Tensor largest =
+        at::full({entries.size(0), rows.size(0) - 1}, -std::numeric_limits<double>::infinity(), bias.options())
+            .scatter_reduce(1, row, bias, "amax");
+    entries = (entries - largest.gather(1, row)).exp();
+  }
+  static const auto attend = find_operator<decltype(attention_op)>("topomask::attention");
+  const Tensors constants = {rows, columns}, parameters = {entries};
+  return attend.call(q, k, v, csr_recipe(rows.size(0) - 1, col.size(0), entries.size(0)), constants, parameters, kind,
+                     feature_map, engine, epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
 }
 
-// ---- feature engine, fused, for masks that are a product of sparse factors ----
+// ---- masks that can only multiply, in Python ----
 
-TensorFunction run_feature(at::TensorList left_tensors, at::TensorList right_tensors, double guard,
-                           std::int64_t max_workspace) {
-  const ScoreOptions options{.guard = guard, .max_workspace = max_workspace};
-  return [kept_left = left_tensors.vec(), kept_right = right_tensors.vec(), options](const Tensors& x) {
-    const PatternArgument left("feature_attention", "left", kept_left),
-        right("feature_attention", "right", kept_right);
-    check(left.num_nodes() == right.num_nodes(), "feature_attention: left has {} rows, right has {}",
-          left.num_nodes(), right.num_nodes());
-    check_operands("feature_attention", x[0], x[1], x[2], left.num_nodes(), Reals::wide);
-    check_same_place("feature_attention", "left", left.row_ptr(), "q", x[0]);
-    check_same_place("feature_attention", "right", right.row_ptr(), "q", x[0]);
-    check_values("feature_attention", "left_values", x[3], {-1, left.nnz()}, x[0]);
-    check_values("feature_attention", "right_values", x[4], {x[3].size(0), right.nnz()}, x[0]);
-    const auto mask = std::make_shared<const FactoredMask>(SparseEntries{left.pattern, x[3]},
-                                                           SparseEntries{right.pattern, x[4]});
-    return run_feature_engine(options.inputs(x[0], x[1], x[2].contiguous()), mask).contiguous();
+// Queries and keys as features [H, N, B, m], [v | 1] as [H, N, B, d_v + 1], and how many features to send through
+// the mask at a time.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, std::int64_t> column_operands(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t num_nodes, std::int64_t heads,
+    std::string_view feature_map, std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+    std::int64_t feature_seed, std::optional<std::int64_t> max_workspace) {
+  const Settings settings{.kind = "linear",
+                          .feature_map = std::string(feature_map),
+                          .engine = "feature",
+                          .epsilon = epsilon,
+                          .num_features = num_features,
+                          .feature_seed = feature_seed,
+                          .max_workspace = max_workspace};
+  const AttentionOptions options = settings.options();
+  check_attention_operands(q, k, v, "of your own", num_nodes, heads, options);
+  const auto wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto by_node = [&](const at::Tensor& x) {
+    return (x.dim() == 3 ? x.permute({1, 0, 2}).unsqueeze(2) : x.permute({1, 2, 0, 3})).to(wide);
   };
-}
-
-at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const at::Tensor& left_values, const at::Tensor& right_values,
-                             at::TensorList left, at::TensorList right, double guard,
-                             std::int64_t max_workspace) {
-  return without_graph(run_feature(left, right, guard, max_workspace), {q, k, v, left_values, right_values});
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> feature_attention_backward(
-    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& left_values, const at::Tensor& right_values, at::TensorList left, at::TensorList right,
-    double guard, std::int64_t max_workspace, std::array<bool, 5> needs) {
-  return gradients_of<5>(run_feature(left, right, guard, max_workspace), {q, k, v, left_values, right_values},
-                         grad, needs);
-}
-
-// ---- dense engine ----
-
-TensorFunction run_dense(std::string_view scores, double epsilon, double guard, std::int64_t max_workspace) {
-  const ScoreOptions options{choose("scores", scores, kScores), epsilon, guard, max_workspace};
-  return [options](const Tensors& x) {
-    check_operands("dense_attention", x[0], x[1], x[2], -1, Reals::or_narrow_on_gpu);
-    const std::int64_t n = x[0].size(2);
-    check_values("dense_attention", "matrix", x[3], {-1, n, n}, x[0]);
-    const DenseMask mask(x[3].contiguous());
-    return laid_out_like(x[2], run_dense_engine(options.inputs(x[0], x[1], x[2]), mask));
+  MaskProfile profile;
+  profile.num_nodes = num_nodes;
+  const std::int64_t block = plan_attention(profile, AttentionShape::of(q, v), options).feature_block;
+  const auto features = [&](const at::Tensor& x, bool is_query) {
+    const at::Tensor rows = x.dim() == 3 ? x.permute({1, 0, 2}).unsqueeze(0) : x;
+    return options.feature_map(rows.to(wide), is_query).permute({1, 2, 0, 3});
   };
+  const at::Tensor values = by_node(v);
+  return {features(q, true), features(k, false),
+          at::cat({values, at::ones_like(values.slice(-1, 0, 1))}, -1), block};
 }
 
-at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& matrix, std::string_view scores, double epsilon, double guard,
-                           std::int64_t max_workspace) {
-  return without_graph(run_dense(scores, epsilon, guard, max_workspace), {q, k, v, matrix});
+// The sums of numerator and normaliser, [H, N, B, d_v + 1], as attention returns them.
+at::Tensor column_result(const at::Tensor& sums, const at::Tensor& v, std::optional<double> guard) {
+  const at::Tensor out =
+      divide_by_normaliser(sums, guard.value_or(AttentionOptions().normaliser_guard)).to(v.scalar_type());
+  return v.dim() == 3 ? out.squeeze(2).permute({1, 0, 2}) : out.permute({2, 0, 1, 3});
 }
 
-FourTensors dense_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                     const at::Tensor& v, const at::Tensor& matrix, std::string_view scores,
-                                     double epsilon, double guard, std::int64_t max_workspace,
-                                     std::array<bool, 4> needs) {
-  return gradients_of<4>(run_dense(scores, epsilon, guard, max_workspace), {q, k, v, matrix}, grad, needs);
-}
-
-// ---- the gradients' wiring ----
-
-at::Tensor mask_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const at::Tensor& values, at::TensorList pattern, std::string_view scores,
-                                   double epsilon, double guard) {
-  static const auto forward = find_operator<decltype(mask_attention)>("topomask::mask_attention");
-  static const auto backward =
-      find_operator<decltype(mask_attention_backward)>("topomask::mask_attention_backward");
-  return differentiable({q, k, v, values},
-                        library_call<4>(run_mask(pattern, scores, epsilon, guard), forward, backward,
-                                        pattern.vec(), std::string(scores), epsilon, guard));
-}
-
-at::Tensor feature_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const at::Tensor& left_values, const at::Tensor& right_values,
-                                      at::TensorList left, at::TensorList right, double guard,
-                                      std::int64_t max_workspace) {
-  static const auto forward = find_operator<decltype(feature_attention)>("topomask::feature_attention");
-  static const auto backward =
-      find_operator<decltype(feature_attention_backward)>("topomask::feature_attention_backward");
-  return differentiable({q, k, v, left_values, right_values},
-                        library_call<5>(run_feature(left, right, guard, max_workspace), forward, backward,
-                                        left.vec(), right.vec(), guard, max_workspace));
-}
-
-at::Tensor dense_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const at::Tensor& matrix, std::string_view scores, double epsilon,
-                                    double guard, std::int64_t max_workspace) {
-  static const auto forward = find_operator<decltype(dense_attention)>("topomask::dense_attention");
-  static const auto backward =
-      find_operator<decltype(dense_attention_backward)>("topomask::dense_attention_backward");
-  return differentiable({q, k, v, matrix},
-                        library_call<4>(run_dense(scores, epsilon, guard, max_workspace), forward, backward,
-                                        std::string(scores), epsilon, guard, max_workspace));
-}
-
-at::Tensor favor_projection_op(std::int64_t num_features, std::int64_t d, std::int64_t seed,
-                               at::ScalarType dtype, at::Device device) {
-  check(num_features >= 1, "FeatureMap: favor needs at least one feature, got {}", num_features);
-  check(d >= 1, "FeatureMap: favor needs at least one channel, got {}", d);
-  // What an operator returns belongs to the caller.
-  return favor_projection(num_features, d, static_cast<std::uint64_t>(seed), dtype, device).clone();
+// The plan in words. shape: batch, heads, nodes, channels of q and of v.
+std::string plan_attention_op(std::string_view mask, at::IntArrayRef shape, at::ScalarType dtype,
+                              at::Device device, std::string_view kind, std::string_view feature_map,
+                              std::string_view engine, std::optional<std::int64_t> num_features, std::optional<std::int64_t> max_workspace) {
+  check(shape.size() == 5, "plan_attention: expected batch, heads, nodes and channels of q and v, got {} numbers",
+        shape.size());
+  const AttentionShape sizes{shape[0], shape[1], shape[2], shape[3], shape[4], dtype, device};
+  const Settings settings{.kind = std::string(kind),
+                          .feature_map = std::string(feature_map),
+                          .engine = std::string(engine),
+                          .num_features = num_features,
+                          .max_workspace = max_workspace};
+  const MaskProfile profile = mask.empty() ? NoMask(shape[2]).profile() : profile_of(std::string(mask));
+  return plan_attention(profile, sizes, settings.options()).to_string();
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
-  m.impl("mask_attention", mask_attention);
-  m.impl("mask_attention_backward", mask_attention_backward);
-  m.impl("feature_attention", feature_attention);
-  m.impl("feature_attention_backward", feature_attention_backward);
-  m.impl("dense_attention", dense_attention);
-  m.impl("dense_attention_backward", dense_attention_backward);
-  m.impl("favor_projection", favor_projection_op);
+  m.impl("attention", attention_op);
+  m.impl("attention_forward", attention_forward_op);
+  m.impl("attention_backward", attention_backward_op);
+  m.impl("attention_saved", attention_saved_op);
+  m.impl("plan_attention", plan_attention_op);
+}
+
+// Made of operators that have gradients of their own.
+TORCH_LIBRARY_IMPL(topomask, CompositeImplicitAutograd, m) {
+  m.impl("csr_attention", csr_attention);
+  m.impl("column_operands", column_operands);
+  m.impl("column_result", column_result);
 }
 
 TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
-  m.impl("mask_attention", mask_attention_autograd);
-  m.impl("feature_attention", feature_attention_autograd);
-  m.impl("dense_attention", dense_attention_autograd);
+  m.impl("attention", attention_autograd);
 }
 
 }  // namespace topomask::ops

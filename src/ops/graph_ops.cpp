@@ -1,12 +1,11 @@
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
 #include <cmath>
 
 #include "graph/cpu/limits.h"
+#include "core/numbers.h"
 #include "core/tensors.h"
-#include "masks/cpu/distances.h"
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
@@ -15,14 +14,6 @@ namespace topomask::ops {
 namespace {
 
 using DirectedGraphTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
-const Choices<Duplicates> kDuplicates = {
-    {"keep", Duplicates::keep}, {"drop", Duplicates::drop}, {"sum", Duplicates::sum}};
-const Choices<SelfLoops> kSelfLoops = {{"keep", SelfLoops::keep}, {"drop", SelfLoops::drop}};
-const Choices<Normalisation> kNormalisations = {{"none", Normalisation::none},
-                                                {"symmetric", Normalisation::symmetric},
-                                                {"random-walk", Normalisation::random_walk},
-                                                {"max-degree", Normalisation::max_degree}};
 
 DirectedGraphTensors with_direction(const Graph& graph, bool directed) {
   return {graph.row_ptr, graph.col, graph.weight, at::scalar_tensor(directed, at::kBool)};
@@ -65,8 +56,8 @@ DirectedGraphTensors graph_from_edges(const at::Tensor& edge_index,
     edges.weight.assign(value, value + weight.numel());
   }
   GraphPolicy policy;
-  policy.duplicates = choose("duplicates", duplicates, kDuplicates);
-  policy.self_loops = choose("self_loops", self_loops, kSelfLoops);
+  policy.duplicates = parse_word<Duplicates>("duplicates", duplicates);
+  policy.self_loops = parse_word<SelfLoops>("self_loops", self_loops);
   const Graph graph = Graph::from_edges(edges, policy);
   // Frameworks list an undirected edge in both directions: what equals its transpose is undirected.
   return with_direction(graph, graph.directed && !graph.is_symmetric());
@@ -83,13 +74,37 @@ DirectedGraphTensors graph_from_dense(const at::Tensor& adjacency) {
   return with_direction(graph, graph.directed);
 }
 
-DirectedGraphTensors load_graph_tensors(std::string_view spec) {
-  const Graph graph = load_graph(std::string(spec)).graph;
-  return with_direction(graph, graph.directed);
-}
-
-GraphTensors knn(const at::Tensor& points, std::int64_t k, bool symmetric) {
-  return tensors_of(knn_graph(points.detach(), {.k = k, .symmetric = symmetric}));
+// The options of the command line by their names. After the tensors: what the file calls the nodes, and warnings.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::string>, std::vector<std::string>>
+load_graph_tensors(
+    std::string_view spec, const c10::List<std::string>& option_names, const c10::List<std::string>& option_words) {
+  LoadOptions options;
+  GraphPolicy& policy = options.policy;
+  check(option_names.size() == option_words.size(), "Graph: expected a word for each of {} options, got {}",
+        option_names.size(), option_words.size());
+  for (std::size_t i = 0; i < option_names.size(); ++i) {
+    const std::string name = option_names.get(i), word = option_words.get(i);
+    if (name == "duplicates") {
+      policy.duplicates = parse_word<Duplicates>(name, word);
+    } else if (name == "self_loops") {
+      policy.self_loops = parse_word<SelfLoops>(name, word);
+    } else if (name == "isolated") {
+      policy.isolated = parse_word<Isolated>(name, word);
+    } else if (name == "components") {
+      policy.components = parse_word<Components>(name, word);
+    } else if (name == "direction") {
+      policy.direction = parse_word<Direction>(name, word);
+    } else if (name == "max_file_size") {
+      options.read.max_file_size = parse_seed(word, name);
+    } else {
+      fail_unknown_word("option of Graph.load", name,
+                        {"duplicates", "self_loops", "isolated", "components", "direction", "max_file_size"});
+    }
+  }
+  LoadedGraph loaded = load_graph(std::string(spec), options);
+  return {loaded.graph.row_ptr,          loaded.graph.col,
+          loaded.graph.weight,           at::scalar_tensor(loaded.graph.directed, at::kBool),
+          std::move(loaded.names),       std::move(loaded.warnings)};
 }
 
 GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {
@@ -98,7 +113,7 @@ GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {
 
 at::Tensor normalised_weight(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                              bool directed, std::string_view how) {
-  const Normalisation normalisation = choose("normalise", how, kNormalisations);
+  const Normalisation normalisation = parse_word<Normalisation>("normalise", how);
   const Graph graph = graph_from(row_ptr, col, weight, directed);
   return normalisation == Normalisation::none ? weight.clone() : normalise(graph, normalisation).weight;
 }
@@ -111,28 +126,15 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
-std::tuple<at::Tensor, at::Tensor> neighbour_pattern(const at::Tensor& row_ptr, const at::Tensor& col,
-                                                     std::int64_t hops, bool include_self) {
-  check(hops >= 0 && hops <= col.size(0) + row_ptr.size(0), "NeighbourMask: hops must be at least 0, got {}",
-        hops);
-  const Graph graph = graph_from(row_ptr, col, at::ones({col.size(0)}, at::kFloat), true);
-  CsrArrays rows = neighbourhoods(graph.view(), static_cast<int>(hops), include_self);
-  rows.weight.assign(rows.col.size(), 1.0f);
-  const Graph near = Graph::from_csr(std::move(rows), true);
-  return {near.row_ptr, near.col};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("graph_from_edges", graph_from_edges);
   m.impl("graph_from_csr", graph_from_csr);
   m.impl("graph_from_dense", graph_from_dense);
-  m.impl("knn_graph", knn);
   m.impl("normalise", normalised_weight);
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);
-  m.impl("neighbour_pattern", neighbour_pattern);
   m.impl("load_graph", load_graph_tensors);
   m.impl("grid_graph", grid);
 }

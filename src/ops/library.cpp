@@ -12,13 +12,25 @@ TORCH_LIBRARY(topomask, m) {
       "str duplicates, str self_loops) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_csr(Tensor row_ptr, Tensor col, Tensor? weight) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_dense(Tensor adjacency) -> (Tensor, Tensor, Tensor, Tensor)");
-  def("load_graph(str spec) -> (Tensor, Tensor, Tensor, Tensor)");
-  def("knn_graph(Tensor points, int k, bool symmetric) -> (Tensor, Tensor, Tensor)");
+  def("load_graph(str spec, str[] option_names, str[] option_words) "
+      "-> (Tensor, Tensor, Tensor, Tensor, str[], str[])");
+  def("knn_graph(Tensor points, int? k, bool? symmetric, Tensor? ptr, Tensor? box) "
+      "-> (Tensor, Tensor, Tensor, bool, int)");
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
-  def("neighbour_pattern(Tensor row_ptr, Tensor col, int hops, bool include_self) -> (Tensor, Tensor)");
+
+  // Neighbours: index [Q, k] int32, squared distances [Q, k], count [Q] int32; or edges [2, E] int64.
+  def("knn(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
+      "bool? include_self) -> (Tensor, Tensor, Tensor)");
+  def("knn_edges(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
+      "bool? include_self) -> Tensor");
+  def("radius(Tensor points, float r, int max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
+      "Tensor? box, bool? include_self) -> (Tensor, Tensor, Tensor)");
+  def("radius_edges(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, "
+      "Tensor? query_ptr, Tensor? box, bool? include_self) -> Tensor");
+  def("ptr_of_batch(Tensor batch, int num_graphs) -> Tensor");
 
   // Walks: row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
   def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
@@ -27,58 +39,53 @@ TORCH_LIBRARY(topomask, m) {
   def("sample_walks(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
       "float p_halt, float[] survival, str step, str coupling, int seed, int ensemble) -> Tensor");
   def("derive_seeds(int seed, int count) -> Tensor");
-  def("kernel_series(str kernel, int max_power, bool modulation) -> Tensor");
   def("exact_kernel(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel) -> Tensor");
   def("modulate(Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
   def("modulate_backward(Tensor grad, Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
 
-  // A pattern is row_ptr, col, transposed_ptr, transposed_row, transposed_entry. A backward operator returns
-  // an empty tensor for what needs no gradient.
-  def("transpose_pattern(Tensor row_ptr, Tensor col) -> (Tensor, Tensor, Tensor)");
-  def("product_pattern(Tensor[] query, Tensor[] key) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
-  def("estimate_product_nnz(Tensor[] query, Tensor[] key, int sample) -> Tensor");
-  def("merge_patterns(Tensor[] row_ptrs, Tensor[] cols, int[] offsets, int num_nodes) "
-      "-> (Tensor, Tensor, Tensor)");
-  def("sparse_matmul(Tensor values, Tensor x, Tensor[] pattern, bool transposed) -> Tensor");
-  def("sparse_matmul_backward(Tensor grad, Tensor values, Tensor x, Tensor[] pattern, bool transposed, "
-      "bool[2] needs) -> (Tensor, Tensor)");
-  def("write_out(Tensor values, Tensor[] pattern) -> Tensor");
-  def("write_out_backward(Tensor grad, Tensor values, Tensor[] pattern) -> Tensor");
-  def("sparse_product(Tensor query_values, Tensor key_values, Tensor[] query, Tensor[] key, "
-      "Tensor[] product) -> Tensor");
-  def("sparse_product_backward(Tensor grad, Tensor query_values, Tensor key_values, Tensor[] query, "
-      "Tensor[] key, Tensor[] product, bool[2] needs) -> (Tensor, Tensor)");
-
-  // Masks with kernels of their own. x: [H, N, C]; a, t: [H] or [1].
-  def("forest_product(Tensor x, Tensor a, Tensor row_ptr, Tensor col, Tensor weight, bool weighted) -> "
-      "Tensor");
-  def("forest_product_backward(Tensor grad, Tensor x, Tensor a, Tensor row_ptr, Tensor col, Tensor weight, "
-      "bool weighted, bool[2] needs) -> (Tensor, Tensor)");
-  def("hypercube_heat(Tensor x, Tensor t, int dimension) -> Tensor");
-  def("hypercube_heat_backward(Tensor grad, Tensor x, Tensor t, int dimension, bool[2] needs) "
-      "-> (Tensor, Tensor)");
-  def("check_hypercube(Tensor row_ptr, Tensor col) -> Tensor");
-  def("hop_distances(Tensor row_ptr, Tensor col, int max_distance, int max_bytes) -> Tensor");
-  def("spe_noise(int heads, int rows, int realisations, int seed) -> Tensor");
-
+  // Masks: a recipe, constants and parameters (expressions.h). A backward operator returns an empty tensor for
+  // what needs no gradient; `needs` counts x first, then the parameters.
+  def("make_mask(str name, Tensor[] graph, bool directed, int out_degree, int num_nodes, int heads, str settings, "
+      "str[] given_names, Tensor[] given, ScalarType dtype, Device device) -> (str, Tensor[], Tensor[])");
+  def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[])");
+  def("combine_masks(str name, str[] parts, int[] numbers, Tensor[] constants, Tensor[] parameters) "
+      "-> str");
+  def("mask_profile(str mask) -> int[]");
+  def("mask_catalogue() -> str");
+  def("mask_multiply(str mask, Tensor[] constants, Tensor[] parameters, Tensor x, bool transposed) -> Tensor");
+  def("mask_multiply_backward(Tensor grad, str mask, Tensor[] constants, Tensor[] parameters, Tensor x, "
+      "bool transposed, int[] needs) -> Tensor[]");
+  def("mask_view(str mask, Tensor[] constants, Tensor[] parameters, str what, ScalarType dtype) -> Tensor");
+  def("mask_view_backward(Tensor grad, str mask, Tensor[] constants, Tensor[] parameters, str what, "
+      "ScalarType dtype, int[] needs) -> Tensor[]");
+  def("mask_pattern(str mask, Tensor[] constants, Tensor[] parameters) -> Tensor[]");
+  def("mask_features(str mask, Tensor[] constants, Tensor[] parameters, int head) -> Tensor[]");
+  def("forget_masks() -> ()");
   def("cuda_is_built() -> bool");
 
-  // Attention: q, k [B, H, N, m], v [B, H, N, d_v] -> [B, H, N, d_v]. `scores` is what q and k are:
-  // "features", "relu" (features are made of them) or "softmax".
-  def("favor_projection(int num_features, int d, int seed, ScalarType dtype, Device device) -> Tensor");
-  def("plan_attention(str name, int[] mask, float[] cost, int[] shape, ScalarType dtype, Device device, "
-      "str kind, str engine, int max_workspace) -> (str, int, str)");
-  def("mask_attention(Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, str scores, "
-      "float epsilon, float guard) -> Tensor");
-  def("mask_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor values, Tensor[] pattern, "
-      "str scores, float epsilon, float guard, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
-  def("feature_attention(Tensor q, Tensor k, Tensor v, Tensor left_values, Tensor right_values, "
-      "Tensor[] left, Tensor[] right, float guard, int max_workspace) -> Tensor");
-  def("feature_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor left_values, "
-      "Tensor right_values, Tensor[] left, Tensor[] right, float guard, int max_workspace, bool[5] needs) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
-  def("dense_attention(Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, float epsilon, "
-      "float guard, int max_workspace) -> Tensor");
-  def("dense_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor matrix, str scores, "
-      "float epsilon, float guard, int max_workspace, bool[4] needs) -> (Tensor, Tensor, Tensor, Tensor)");
+  // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is none.
+  def("attention(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
+      "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
+      "int? max_workspace, bool check_finite) -> Tensor");
+  // While tracing: the result and what the backward pass needs of it. attention_saved: sizes of the latter for a
+  // batch of one.
+  def("attention_forward(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
+      "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
+      "int? max_workspace, bool check_finite) -> Tensor[]");
+  def("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, "
+      "Tensor[] parameters, Tensor[] result, str kind, str feature_map, str engine, float? epsilon, "
+      "int? num_features, int feature_seed, float? guard, int? max_workspace, bool check_finite, int[] needs) "
+      "-> Tensor[]");
+  def("attention_saved(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
+      "str engine) -> int[][]");
+  // Over the entries of a pattern, with a weight or an additive bias for each.
+  def("csr_attention(Tensor q, Tensor k, Tensor v, Tensor row_ptr, Tensor col, Tensor? values, bool is_bias, "
+      "str kind, str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
+      "int? max_workspace, bool check_finite) -> Tensor");
+  // For masks that can only multiply: what goes through the mask, and what comes of it.
+  def("column_operands(Tensor q, Tensor k, Tensor v, int num_nodes, int heads, str feature_map, float? epsilon, "
+      "int? num_features, int feature_seed, int? max_workspace) -> (Tensor, Tensor, Tensor, int)");
+  def("column_result(Tensor sums, Tensor v, float? guard) -> Tensor");
+  def("plan_attention(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
+      "str engine, int? num_features, int? max_workspace) -> str");
 }

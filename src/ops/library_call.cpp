@@ -84,7 +84,7 @@ class CallFunction : public torch::autograd::Function<CallFunction> {
     const Tensors arguments = inputs.vec();
     context->save_for_backward(arguments);
     context->saved_data["state"] = c10::IValue::make_capsule(state);
-    state->traced = at::areAnyTensorSubclassLike(inputs);
+    state->traced = is_traced(arguments);
     if (state->traced) {
       const at::AutoDispatchBelowADInplaceOrView below;
       return state->call.forward_operator(arguments);
@@ -126,35 +126,55 @@ class CallFunction : public torch::autograd::Function<CallFunction> {
 
 }  // namespace
 
+bool is_learning(const Tensors& inputs) {
+  return c10::GradMode::is_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& x) { return x.requires_grad(); });
+}
+
+bool is_traced(const Tensors& inputs) {
+  return at::areAnyTensorSubclassLike(inputs);
+}
+
+void refuse_forward_mode(const Tensors& inputs) {
+  for (const at::Tensor& x : inputs) {
+    check(!x._fw_grad(/*level=*/0).defined(),
+          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use reverse mode (grad, jacrev)");
+  }
+}
+
+WithAutograd::WithAutograd()
+    : guard_(c10::impl::tls_local_dispatch_key_set().included_,
+             c10::impl::tls_local_dispatch_key_set().excluded_ -
+                 c10::autograd_dispatch_keyset_with_ADInplaceOrView) {}
+
 at::Tensor differentiable(const Tensors& inputs, const LibraryCall& call) {
-  const bool learning =
-      c10::GradMode::is_enabled() &&
-      std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& x) { return x.requires_grad(); });
-  if (!learning) {
+  refuse_forward_mode(inputs);
+  if (!is_learning(inputs)) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return call.forward_operator(inputs);
   }
   return CallFunction::apply(at::TensorList(inputs), c10::make_intrusive<CallState>(call));
 }
 
+Tensors filled(Tensors gradients, const Tensors& inputs, const std::vector<bool>& needs) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    at::Tensor& own = gradients[i];
+    if (!needs[i]) {
+      own = at::empty({0}, inputs[i].options());
+    } else {
+      own = own.defined() ? own.detach().to(inputs[i].scalar_type()).contiguous() : at::zeros_like(inputs[i].detach());
+    }
+  }
+  return gradients;
+}
+
 Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at::Tensor& grad,
                      const std::vector<bool>& needs) {
-  // A kernel runs below autograd; here the library's graph is wanted all the same.
-  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const c10::impl::ForceDispatchKeyGuard with_autograd(
-      keys.included_, keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const WithAutograd above;
   const at::AutoGradMode with_gradients(true);
   const Tensors leaves = detached(inputs);
   for (std::size_t i = 0; i < leaves.size(); ++i) leaves[i].requires_grad_(needs[i]);
-  Tensors result = gradients(run(leaves), leaves, grad.detach(), /*keep_graph=*/false);
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    if (!needs[i]) {
-      result[i] = at::empty({0}, inputs[i].options());
-    } else {
-      result[i] = result[i].defined() ? result[i].detach().contiguous() : at::zeros_like(leaves[i].detach());
-    }
-  }
-  return result;
+  return filled(gradients(run(leaves), leaves, grad.detach(), /*keep_graph=*/false), inputs, needs);
 }
 
 at::Tensor without_graph(const TensorFunction& run, const Tensors& inputs) {

@@ -1,145 +1,238 @@
-// Products and ingredients of the masks that have kernels of their own.
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
+// Masks of the catalogue as operators: how they are made, and what can be asked of them.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
-#include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "masks/forest_ops.h"
 #include "ops/arguments.h"
+#include "ops/expressions.h"
 #include "ops/library_call.h"
-#include "ops/tensor_cache.h"
-#include "topomask/masks.h"
+#include "topomask/device.h"
+#include "topomask/grf_mask.h"
 
 namespace topomask::ops {
 namespace {
 
-// ---- exp(a dist(i, j)) on a forest ----
+using ExpressionTensors = std::tuple<std::string, Tensors, Tensors>;
 
-// Trees are rooted on the CPU, which costs less there than one column of the product. A GPU would have to be
-// waited for at every call, so what it needs is kept with the tensors of the graph.
-std::shared_ptr<const Forest> forest_of(const at::Tensor& row_ptr, const at::Tensor& col,
-                                        const at::Tensor& weight, bool weighted, c10::Device device) {
-  const auto make = [&] {
-    const Graph graph = graph_from(row_ptr.cpu(), col.cpu(), weight.cpu(), false);
-    return std::make_shared<const Forest>(make_forest(graph, weighted, device));
+ExpressionTensors tensors_of(Expression expression) {
+  return {std::move(expression.recipe), std::move(expression.constants), std::move(expression.parameters)};
+}
+
+// `settings`: a JSON object of texts. `given`: the parameters that do not start as the catalogue says.
+ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
+                               std::int64_t num_nodes, std::int64_t heads, std::string_view settings,
+                               const c10::List<std::string>& given_names, at::TensorList given,
+                               at::ScalarType dtype, at::Device device) {
+  MaskRequest request;
+  request.mask = name;
+  request.num_nodes = num_nodes;
+  request.heads = heads;
+  request.dtype = dtype;
+  request.device = device;
+  nlohmann::json::parse(settings).get_to(request.settings);
+  check(given_names.size() == given.size(), "make_mask: expected a name for each of {} tensors, got {}",
+        given.size(), given_names.size());
+  for (std::size_t i = 0; i < given.size(); ++i) request.parameters[given_names.get(i)] = given[i];
+  at::Tensor ptr;
+  if (!graph.empty()) {
+    check(graph.size() == 3 || graph.size() == 4, "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}",
+          graph.size());
+    request.graph = graph_from(graph[0], graph[1], graph[2], directed);
+    request.graph->out_degree = out_degree;
+    if (graph.size() == 4) ptr = graph[3];
+  }
+  return tensors_of(describe_mask(request, ptr));
+}
+
+// Neither returns what it was given: an operator's results are not its arguments.
+std::tuple<std::string, Tensors> make_tensor_mask_op(std::string_view name, at::TensorList constants,
+                                                     at::TensorList parameters) {
+  Expression made = describe_tensors(std::string(name), constants.vec(), parameters.vec());
+  return {std::move(made.recipe), std::move(made.constants)};
+}
+
+std::string combine_masks_op(std::string_view name, const c10::List<std::string>& parts, at::IntArrayRef numbers,
+                             at::TensorList constants, at::TensorList parameters) {
+  return describe_combination(std::string(name), parts.vec(), numbers.vec(), constants.vec(), parameters.vec())
+      .recipe;
+}
+
+// The catalogue as JSON, for documentation and its tests.
+std::string mask_catalogue_op() {
+  nlohmann::ordered_json catalogue = nlohmann::ordered_json::array();
+  for (const MaskInfo& info : mask_catalogue()) {
+    nlohmann::ordered_json row = {{"name", info.name},       {"python_name", info.python_name},
+                                  {"description", info.description}, {"product", info.product},
+                                  {"structure", info.structure},     {"on_graph", info.on_graph},
+                                  {"by_name", info.by_name}};
+    for (const MaskSetting& setting : info.settings)
+      row["settings"].push_back({{"name", setting.name}, {"default", setting.fallback}, {"description", setting.description}});
+    for (const MaskParameter& parameter : info.parameters)
+      row["parameters"].push_back({{"name", parameter.name}, {"shape", parameter.shape}, {"start", parameter.start}});
+    catalogue.push_back(std::move(row));
+  }
+  return catalogue.dump();
+}
+
+// num_nodes, heads, entries (-1: not sparse), whether they were counted, whether each head has a pattern, rank
+std::vector<std::int64_t> mask_profile_op(std::string_view recipe) {
+  const MaskProfile profile = profile_of(std::string(recipe));
+  return {profile.num_nodes, profile.heads,           profile.entries,
+          profile.entries_counted, profile.pattern_per_head, profile.rank};
+}
+
+// ---- products ----
+
+TensorFunction run_multiply(std::string_view recipe, at::TensorList constants, bool transposed) {
+  return [text = std::string(recipe), kept = constants.vec(), transposed](const Tensors& x) {
+    return mask_of(text, kept, at::TensorList(x).slice(1))->multiply(x[0], transposed).contiguous();
   };
-  if (device.is_cpu() || row_ptr.device() != device) return make();
-  using Cache = TensorCache<const Forest>;
-  static Cache &by_hops = *new Cache, &by_weight = *new Cache;  // never destroyed: CUDA may end before them
-  return (weighted ? by_weight : by_hops).get({row_ptr, col, weight}, make);
 }
 
-TensorFunction run_forest(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
-                          bool weighted) {
-  return [=](const Tensors& in) {
-    const at::Tensor &x = in[0], &a = in[1];
-    check_real("forest_product", "x", x, {-1, row_ptr.size(0) - 1, -1});
-    check_real("forest_product", "a", a, {-1});
-    check(a.size(0) == 1 || a.size(0) == x.size(0), "forest_product: a has {} heads, x has {}", a.size(0),
-          x.size(0));
-    check_same_place("forest_product", "a", a, "x", x);
-    const auto forest = forest_of(row_ptr, col, weight, weighted, x.device());
-    return multiply_by_forest(*forest, x, a.to(x.scalar_type()).expand({x.size(0)}));
-  };
+Tensors with_x(const at::Tensor& x, at::TensorList parameters) {
+  Tensors result = {x};
+  result.insert(result.end(), parameters.begin(), parameters.end());
+  return result;
 }
 
-at::Tensor forest_product_op(const at::Tensor& x, const at::Tensor& a, const at::Tensor& row_ptr,
-                             const at::Tensor& col, const at::Tensor& weight, bool weighted) {
-  return without_graph(run_forest(row_ptr, col, weight, weighted), {x, a});
+at::Tensor mask_multiply_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                            const at::Tensor& x, bool transposed) {
+  return without_graph(run_multiply(recipe, constants, transposed), with_x(x, parameters));
 }
 
-std::tuple<at::Tensor, at::Tensor> forest_product_backward_op(const at::Tensor& grad, const at::Tensor& x,
-                                                              const at::Tensor& a, const at::Tensor& row_ptr,
-                                                              const at::Tensor& col, const at::Tensor& weight,
-                                                              bool weighted, std::array<bool, 2> needs) {
-  return gradients_of<2>(run_forest(row_ptr, col, weight, weighted), {x, a}, grad, needs);
+Tensors mask_multiply_backward_op(const at::Tensor& grad, std::string_view recipe, at::TensorList constants,
+                                  at::TensorList parameters, const at::Tensor& x, bool transposed,
+                                  at::IntArrayRef needs) {
+  return gradients_of(run_multiply(recipe, constants, transposed), with_x(x, parameters), grad, wanted(needs));
 }
 
-at::Tensor forest_product_autograd(const at::Tensor& x, const at::Tensor& a, const at::Tensor& row_ptr,
-                                   const at::Tensor& col, const at::Tensor& weight, bool weighted) {
-  static const auto forward = find_operator<decltype(forest_product_op)>("topomask::forest_product");
+at::Tensor mask_multiply_autograd(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                                  const at::Tensor& x, bool transposed) {
+  static const auto forward = find_operator<decltype(mask_multiply_op)>("topomask::mask_multiply");
   static const auto backward =
-      find_operator<decltype(forest_product_backward_op)>("topomask::forest_product_backward");
-  return differentiable({x, a}, library_call<2>(run_forest(row_ptr, col, weight, weighted), forward, backward,
-                                                row_ptr, col, weight, weighted));
+      find_operator<decltype(mask_multiply_backward_op)>("topomask::mask_multiply_backward");
+  LibraryCall call;
+  call.run = run_multiply(recipe, constants, transposed);
+  call.forward_operator = [=, text = std::string(recipe), kept = constants.vec()](const Tensors& in) {
+    return forward.call(text, kept, at::TensorList(in).slice(1), in[0], transposed);
+  };
+  call.backward_operator = [=, text = std::string(recipe), kept = constants.vec()](
+                               const at::Tensor& grad, const Tensors& in, const std::vector<bool>& needs) {
+    const std::vector<std::int64_t> flags(needs.begin(), needs.end());
+    return backward.call(grad, text, kept, at::TensorList(in).slice(1), in[0], transposed,
+                         flags);
+  };
+  return differentiable(with_x(x, parameters), call);
 }
 
-// ---- exp(-t (D - A)) on a hypercube ----
+// ---- the matrix, its entries and its factors ----
 
-TensorFunction run_hypercube(std::int64_t dimension) {
-  constexpr std::int64_t kMaxDimension = 30;
-  check(dimension >= 0 && dimension <= kMaxDimension,
-        "HypercubeHeatMask: dimension must be from 0 to {}, got {}", kMaxDimension, dimension);
-  return [=](const Tensors& in) {
-    check_place("hypercube_heat", "x", in[0]);
-    return HypercubeHeatMask(static_cast<int>(dimension), in[1]).apply(in[0]);
+// "dense": [heads, N, N]; "values": those of all patterns, one after the other, flat; "factors": left and right,
+// [2, heads, N, R].
+TensorFunction run_view(std::string_view recipe, at::TensorList constants, std::string_view what,
+                        at::ScalarType dtype) {
+  return [text = std::string(recipe), kept = constants.vec(), what = std::string(what),
+          dtype](const Tensors& x) -> at::Tensor {
+    const MaskPtr mask = mask_of(text, kept, x);
+    if (what == "dense") return mask->dense(dtype).to(kept.front().device()).contiguous();
+    if (what == "values") {
+      Tensors flat;
+      for (const SparseEntries& entries : mask->entries()) flat.push_back(entries.values.to(dtype).flatten());
+      return at::cat(flat);
+    }
+    check(what == "factors", "mask_view: expected dense, values or factors, got '{}'", what);
+    const Factors factors = mask->factors();
+    const std::vector<std::int64_t> shape = {std::max(factors.left.size(0), factors.right.size(0)),
+                                             factors.left.size(1), factors.left.size(2)};
+    return at::stack({factors.left.to(dtype).expand(shape), factors.right.to(dtype).expand(shape)})
+        .to(kept.front().device());
   };
 }
 
-at::Tensor hypercube_heat_op(const at::Tensor& x, const at::Tensor& t, std::int64_t dimension) {
-  return without_graph(run_hypercube(dimension), {x, t});
+at::Tensor mask_view_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                        std::string_view what, at::ScalarType dtype) {
+  // A copy: what an operator returns belongs to the caller.
+  return without_graph(run_view(recipe, constants, what, dtype), parameters.vec()).clone();
 }
 
-std::tuple<at::Tensor, at::Tensor> hypercube_heat_backward_op(const at::Tensor& grad, const at::Tensor& x,
-                                                              const at::Tensor& t, std::int64_t dimension,
-                                                              std::array<bool, 2> needs) {
-  return gradients_of<2>(run_hypercube(dimension), {x, t}, grad, needs);
+Tensors mask_view_backward_op(const at::Tensor& grad, std::string_view recipe, at::TensorList constants,
+                              at::TensorList parameters, std::string_view what, at::ScalarType dtype,
+                              at::IntArrayRef needs) {
+  return gradients_of(run_view(recipe, constants, what, dtype), parameters.vec(), grad, wanted(needs));
 }
 
-at::Tensor hypercube_heat_autograd(const at::Tensor& x, const at::Tensor& t, std::int64_t dimension) {
-  static const auto forward = find_operator<decltype(hypercube_heat_op)>("topomask::hypercube_heat");
-  static const auto backward =
-      find_operator<decltype(hypercube_heat_backward_op)>("topomask::hypercube_heat_backward");
-  return differentiable({x, t}, library_call<2>(run_hypercube(dimension), forward, backward, dimension));
+at::Tensor mask_view_autograd(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                              std::string_view what, at::ScalarType dtype) {
+  static const auto forward = find_operator<decltype(mask_view_op)>("topomask::mask_view");
+  static const auto backward = find_operator<decltype(mask_view_backward_op)>("topomask::mask_view_backward");
+  LibraryCall call;
+  call.run = run_view(recipe, constants, what, dtype);
+  call.forward_operator = [=, text = std::string(recipe), kept = constants.vec(),
+                           word = std::string(what)](const Tensors& in) {
+    return forward.call(text, kept, in, word, dtype);
+  };
+  call.backward_operator = [=, text = std::string(recipe), kept = constants.vec(), word = std::string(what)](
+                               const at::Tensor& grad, const Tensors& in, const std::vector<bool>& needs) {
+    const std::vector<std::int64_t> flags(needs.begin(), needs.end());
+    return backward.call(grad, text, kept, in, word, dtype, flags);
+  };
+  return differentiable(parameters.vec(), call);
 }
 
-// ---- ingredients ----
-
-// Throws where the graph is not the hypercube whose nodes are numbered by their coordinates' bits.
-at::Tensor check_hypercube(const at::Tensor& row_ptr, const at::Tensor& col) {
-  const Graph graph = graph_from(row_ptr, col, at::ones({col.size(0)}, at::kFloat), false);
-  const auto mask = HypercubeHeatMask::for_graph(graph, at::ones({1}));
-  return at::full({}, static_cast<std::int64_t>(std::log2(static_cast<double>(mask->num_nodes()))),
-                  at::kLong);
+// row_ptr and col of each pattern, one after the other.
+Tensors mask_pattern_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters) {
+  Tensors result;
+  for (const SparseEntries& entries : mask_of(std::string(recipe), constants, parameters)->entries()) {
+    result.push_back(entries.pattern->row_ptr.clone());
+    result.push_back(entries.pattern->col.clone());
+  }
+  return result;
 }
 
-// [N, N] uint8: hops from i to j, max_distance + 1 where j is farther or out of reach.
-at::Tensor hop_distances(const at::Tensor& row_ptr, const at::Tensor& col, std::int64_t max_distance,
-                         std::int64_t max_bytes) {
-  constexpr std::int64_t kMaxDistance = 254;
-  check(max_distance >= 0 && max_distance <= kMaxDistance,
-        "ShortestPathMask: max_distance must be from 0 to {}, got {}", kMaxDistance, max_distance);
-  const Graph graph = graph_from(row_ptr, col, at::ones({col.size(0)}, at::kFloat), true);
-  return ShortestPathMask(graph, at::zeros({1, max_distance + 2}), max_bytes).distance();
-}
-
-// [heads, rows, realisations] float64: standard normal numbers over sqrt(realisations). A filter of one tap
-// hands on the noise as it is.
-at::Tensor spe_noise(std::int64_t heads, std::int64_t rows, std::int64_t realisations, std::int64_t seed) {
-  check(heads >= 1, "SpeMask: heads must be at least 1, got {}", heads);
-  const at::Tensor tap = at::ones({heads, 1}, at::kDouble);
-  return SpeMask::convolutional(rows, tap, tap, realisations, static_cast<std::uint64_t>(seed))
-      ->low_rank()
-      .left.contiguous();
+// Phi and Psi of a head, as row_ptr, col and values each.
+Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                         std::int64_t head) {
+  const MaskPtr mask = mask_of(std::string(recipe), constants, parameters);
+  const auto* grf = dynamic_cast<const GrfMask*>(mask.get());
+  check(grf != nullptr, "mask '{}': has no graph random features", mask->name());
+  check(head >= 0 && head < grf->heads(), "mask '{}': head must be from 0 to {}, got {}", mask->name(),
+        grf->heads() - 1, head);
+  const GraphFeatures& features = grf->features(head);
+  const at::Tensor f = grf->f()[head].detach();
+  Tensors result;
+  for (const WalkFeatures* part : {&features.query, &features.key}) {
+    const bool one_hot = part == &features.key && features.ensembles == Ensembles::asymmetric;
+    const at::Tensor values = part->values(one_hot ? at::ones_like(f).slice(0, 0, 1) : f);
+    result.insert(result.end(), {part->row_ptr.clone(), part->col.clone(), values.clone()});
+  }
+  return result;
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
-  m.impl("forest_product", forest_product_op);
-  m.impl("forest_product_backward", forest_product_backward_op);
-  m.impl("hypercube_heat", hypercube_heat_op);
-  m.impl("hypercube_heat_backward", hypercube_heat_backward_op);
-  m.impl("check_hypercube", check_hypercube);
-  m.impl("hop_distances", hop_distances);
-  m.impl("spe_noise", spe_noise);
+  m.impl("make_mask", make_mask_op);
+  m.impl("make_tensor_mask", make_tensor_mask_op);
+  m.impl("combine_masks", combine_masks_op);
+  m.impl("mask_profile", mask_profile_op);
+  m.impl("mask_catalogue", mask_catalogue_op);
+  m.impl("mask_multiply", mask_multiply_op);
+  m.impl("mask_multiply_backward", mask_multiply_backward_op);
+  m.impl("mask_view", mask_view_op);
+  m.impl("mask_view_backward", mask_view_backward_op);
+  m.impl("mask_pattern", mask_pattern_op);
+  m.impl("mask_features", mask_features_op);
+  m.impl("forget_masks", forget_expired_masks);
+  m.impl("cuda_is_built", cuda_is_built);
 }
 
 TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
-  m.impl("forest_product", forest_product_autograd);
-  m.impl("hypercube_heat", hypercube_heat_autograd);
+  m.impl("mask_multiply", mask_multiply_autograd);
+  m.impl("mask_view", mask_view_autograd);
 }
 
 }  // namespace topomask::ops

@@ -12,14 +12,6 @@
 namespace topomask::ops {
 namespace {
 
-const Choices<LengthLaw> kLengths = {
-    {"geometric", LengthLaw::geometric}, {"fixed", LengthLaw::fixed}, {"survival", LengthLaw::survival}};
-const Choices<StepLaw> kSteps = {{"uniform", StepLaw::uniform}, {"weighted", StepLaw::weighted}};
-const Choices<Coupling> kCouplings = {{"independent", Coupling::independent},
-                                      {"antithetic", Coupling::antithetic},
-                                      {"repelling", Coupling::repelling},
-                                      {"both", Coupling::both}};
-
 WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
                          double p_halt, at::ArrayRef<double> survival, std::string_view step,
                          std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
@@ -30,11 +22,11 @@ WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::str
   WalkOptions options;
   options.num_walks = num_walks;
   options.max_hops = static_cast<int>(max_hops);
-  options.length = choose("length", length, kLengths);
+  options.length = parse_word<LengthLaw>("length", length);
   options.p_halt = p_halt;
   options.survival = survival.vec();
-  options.step = choose("step", step, kSteps);
-  options.coupling = choose("coupling", coupling, kCouplings);
+  options.step = parse_word<StepLaw>("step", step);
+  options.coupling = parse_word<Coupling>("coupling", coupling);
   options.seed = static_cast<std::uint64_t>(seed);
   options.ensemble = static_cast<std::uint32_t>(ensemble);
   check_walk_options(options);
@@ -72,20 +64,9 @@ at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
   return seeds;
 }
 
-// f_0 .. f_max_power of a kernel, or alpha_0 .. alpha_max_power.
-at::Tensor kernel_series(std::string_view kernel, std::int64_t max_power, bool modulation) {
-  constexpr std::int64_t kMaxPower = 32767;
-  check(max_power >= 0 && max_power <= kMaxPower, "walks: max_hops must be between 0 and {}, got {}",
-        kMaxPower, max_power);
-  const NodeKernel parsed = NodeKernel::parse(std::string(kernel));
-  const int last = static_cast<int>(max_power);
-  return at::tensor(modulation ? parsed.modulation_up_to(last) : parsed.coefficients_up_to(last),
-                    at::kDouble);
-}
-
 at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                            bool directed, std::string_view kernel) {
-  return exact_kernel(graph_from(row_ptr, col, weight, directed), NodeKernel::parse(std::string(kernel)));
+  return exact_kernel(graph_from(row_ptr, col, weight, directed), kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)));
 }
 
 WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
@@ -111,7 +92,7 @@ WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop,
 
 TensorFunction run_modulate(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
   return [=](const Tensors& in) {
-    return features_from(deposit_ptr, hop, load).values(real_argument("modulate", "f", in[0], {-1, -1}));
+    return features_from(deposit_ptr, hop, load).values(in[0]);
   };
 }
 
@@ -144,10 +125,9 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("sample_features", sample_features_op);
   m.impl("sample_walks", sample_walks_op);
   m.impl("exact_kernel", exact_kernel_op);
+  m.impl("derive_seeds", derive_seeds);
   m.impl("modulate", modulate_op);
   m.impl("modulate_backward", modulate_backward_op);
-  m.impl("derive_seeds", derive_seeds);
-  m.impl("kernel_series", kernel_series);
 }
 
 TORCH_LIBRARY_IMPL(topomask, Autograd, m) {

@@ -8,7 +8,8 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "core/random.h"
-#include "theory/sampled_mask.h"
+#include "theory/series_tensor.h"
+#include "topomask/grf_mask.h"
 #include "topomask/theory.h"
 
 namespace topomask {
@@ -43,32 +44,22 @@ Graph step_probabilities(const Graph& graph, StepLaw law) {
 }
 
 struct TrialResult {
-  double error = 0, diagonal = 0, off_diagonal = 0, nonzeros = 0;
+  double error = 0, diagonal = 0, off_diagonal = 0, diagonal_ratio = 0, nonzeros = 0;
 };
 
 struct Target {
-  at::Tensor mask;  // [N, N] float64, contiguous
-  double squared_norm = 0;
+  at::Tensor mask;  // [N, N] float64
+  double squared_norm = 0, trace = 0;
 };
 
-TrialResult compare(const SampledMask& sample, const Target& target, SparseColumns& keys, MaskRow& row) {
-  const std::int64_t n = sample.query.num_rows;
-  const double* expected = target.mask.const_data_ptr<double>();
-  gather_columns(sample.key, sample.key_values, {}, keys);
-  double squares = 0, diagonal = 0, total = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    row.compute(sample.query, sample.query_values, keys, i);
-    for (std::int64_t j = 0; j < n; ++j) {
-      const double difference = row.value[j] - expected[i * n + j];
-      squares += difference * difference;
-      total += difference;
-    }
-    diagonal += row.value[i] - expected[i * n + i];
-  }
-  const auto size = static_cast<double>(n);
-  return {squares / target.squared_norm, n > 0 ? diagonal / size : 0,
-          n > 1 ? (total - diagonal) / (size * (size - 1)) : 0,
-          n > 0 ? static_cast<double>(sample.query.nnz()) / size : 0};
+TrialResult compare(const GrfMask& mask, const Target& target) {
+  const at::Tensor difference = mask.dense(at::kDouble).squeeze(0) - target.mask;
+  const double total = difference.sum().item<double>(), diagonal = difference.trace().item<double>();
+  const auto size = static_cast<double>(mask.num_nodes());
+  return {difference.square().sum().item<double>() / target.squared_norm, diagonal / size,
+          size > 1 ? (total - diagonal) / (size * (size - 1)) : 0,
+          target.trace != 0 ? 1 + diagonal / target.trace : kNaN,
+          static_cast<double>(mask.feature_nnz()) / size};
 }
 
 struct MeanAndError {
@@ -132,25 +123,23 @@ KernelError measure_kernel_error(const Graph& graph, const NodeKernel& kernel, c
   check(trials >= 1, "measure_kernel_error: the number of trials must be positive, got {}", trials);
   check(trials <= std::int64_t{1} << 32, "measure_kernel_error: at most 2^32 trials, got {}", trials);
   Target target;
-  target.mask = estimated_target(graph, kernel, options).contiguous();
+  target.mask = estimated_target(graph, kernel, options);
   target.squared_norm = target.mask.square().sum().item<double>();
   check(target.squared_norm > 0,
         "measure_kernel_error: the target mask is zero, so a relative error has no meaning");
 
-  const std::vector<double> query_f = feature_modulation(kernel, options);
-  const std::vector<double> key_f = key_modulation(kernel, options);
+  target.trace = target.mask.trace().item<double>();
+  const at::Tensor f = as_tensor(feature_modulation(kernel, options));
   std::vector<TrialResult> results(static_cast<std::size_t>(trials));
   // Trials write their own slots and are added up in their order, whichever thread ran them.
   const std::int64_t batch = std::max<std::int64_t>(16, trials / 100);
   for (std::int64_t first = 0; first < trials; first += batch) {
     const std::int64_t last = std::min(trials, first + batch);
     parallel_for(last - first, 1, [&](std::int64_t begin, std::int64_t end) {
-      SparseColumns keys;
-      MaskRow row(graph.num_nodes());
       FeatureOptions trial_options = options;
       for (std::int64_t trial = first + begin; trial < first + end; ++trial) {
         trial_options.walks.seed = derive_seed(options.walks.seed, static_cast<std::uint64_t>(trial));
-        results[trial] = compare(SampledMask(graph, trial_options, query_f, key_f), target, keys, row);
+        results[trial] = compare(GrfMask(graph, trial_options, f), target);
       }
     });
     if (progress) progress(last, trials);
@@ -164,6 +153,8 @@ KernelError measure_kernel_error(const Graph& graph, const NodeKernel& kernel, c
   report.error = error.mean, report.error_se = error.standard_error;
   report.bias_diagonal = diagonal.mean, report.bias_diagonal_se = diagonal.standard_error;
   report.bias_off_diagonal = off_diagonal.mean, report.bias_off_diagonal_se = off_diagonal.standard_error;
+  const MeanAndError ratio = summarise_trials(results, &TrialResult::diagonal_ratio);
+  report.diagonal_ratio = ratio.mean, report.diagonal_ratio_se = ratio.standard_error;
   report.nonzeros_per_row = summarise_trials(results, &TrialResult::nonzeros).mean;
   report.truncation_error = relative_truncation_error(graph, kernel, target.mask);
   return report;

@@ -21,8 +21,8 @@ struct PilotResult {
 };
 
 // Samples `repeats` independent masks with options.walks and compares the given rows between them.
-PilotResult run_pilot(const Graph& graph, const FeatureOptions& options,
-                      const std::vector<double>& query_modulation, const std::vector<double>& key_modulation,
+// modulation: [terms] float64, f or, for asymmetric ensembles, alpha. rows: ascending.
+PilotResult run_pilot(const Graph& graph, const FeatureOptions& options, const at::Tensor& modulation,
                       const std::vector<std::int64_t>& rows, std::int64_t repeats);
 
 }  // namespace topomask

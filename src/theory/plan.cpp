@@ -11,7 +11,8 @@
 #include "core/check.h"
 #include "core/random.h"
 #include "theory/pilot.h"
-#include "theory/sampled_mask.h"
+#include "theory/series_tensor.h"
+#include "topomask/grf_mask.h"
 #include "topomask/theory.h"
 
 namespace topomask {
@@ -23,7 +24,7 @@ constexpr std::int64_t kPilotRows = 64;
 constexpr std::int64_t kAllRows = 256;          // graphs up to this size are compared in full
 constexpr std::int64_t kPilotBudget = 1 << 25;  // walks in all repeats of one pilot
 constexpr std::int64_t kMostSampled = 1 << 26;  // walks of one sample that is only there to be counted
-constexpr std::int64_t kCountBudget = 1 << 28;  // steps of the symbolic product
+constexpr std::int64_t kMostCounted = 1 << 24;  // entries of a mask whose pattern is made to count them
 constexpr std::uint32_t kRowPurpose = 0x706c616e;
 
 std::int64_t even(std::int64_t n) {
@@ -66,6 +67,16 @@ std::vector<std::int64_t> pilot_rows(const Graph& graph, std::uint64_t seed) {
   return rows;
 }
 
+// The z with Pr(|Z| > z) = failure. In terms of the failure, since 1 - failure rounds to 1 for many entries.
+double two_sided_quantile(double failure) {
+  double low = 0, high = 37;  // erfc(37 / sqrt 2) is about 1e-299
+  for (int step = 0; step < 100; ++step) {
+    const double middle = (low + high) / 2;
+    (std::erfc(middle / std::numbers::sqrt2) > failure ? low : high) = middle;
+  }
+  return high;
+}
+
 // The n at which bias * (n0 / n) + z * deviation * sqrt(n0 / n) falls to t: the bias of a shared diagonal
 // falls like 1/n, the deviation of independent walkers like 1/sqrt(n).
 double walks_for(const PilotEntry& entry, double z, double t, double pilot_walks) {
@@ -79,10 +90,9 @@ double walks_for(const PilotEntry& entry, double z, double t, double pilot_walks
 void plan_walks(const Graph& graph, const NodeKernel& kernel, FeatureOptions options,
                 const PlanOptions& request, const std::function<void(std::int64_t, std::int64_t)>& progress,
                 FeaturePlan& plan) {
-  const std::vector<double> query_f = feature_modulation(kernel, options);
-  const std::vector<double> key_f = key_modulation(kernel, options);
+  const at::Tensor f = as_tensor(feature_modulation(kernel, options));
   const std::vector<std::int64_t> rows = pilot_rows(graph, options.walks.seed);
-  const double z = gaussian_quantile(request.confidence);
+  const double z = two_sided_quantile((1 - request.confidence) / static_cast<double>(plan.entries));
   const std::int64_t nodes = std::max<std::int64_t>(1, graph.num_nodes());
   std::int64_t walks = kFirstPilotWalks;
   // Coupled walkers do not follow 1/n, so the pilot is repeated near its own answer while that can be
@@ -90,7 +100,7 @@ void plan_walks(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
   for (int round = 0; round < kPilotRounds; ++round) {
     const std::int64_t repeats = std::clamp<std::int64_t>(kPilotBudget / (nodes * walks), 8, 64);
     options.walks.num_walks = walks;
-    const PilotResult pilot = run_pilot(graph, options, query_f, key_f, rows, repeats);
+    const PilotResult pilot = run_pilot(graph, options, f, rows, repeats);
     double needed = 1;
     plan.worst_deviation = plan.worst_bias = 0;
     for (const PilotEntry& entry : pilot.entries) {
@@ -124,9 +134,28 @@ std::int64_t theorem_walks(double t, double delta, double c, Ensembles ensembles
   return needed < 0x1p62 ? std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(needed))) : -1;
 }
 
+// What the theorem's proof needs and these walks lack: McDiarmid's inequality wants independent walkers, and
+// c is the largest load that uniform steps and geometric lengths can make.
+std::string missing_assumptions(const FeatureOptions& options) {
+  std::vector<std::string> missing;
+  if (options.walks.length != LengthLaw::geometric) missing.emplace_back("geometric lengths");
+  if (options.walks.step != StepLaw::uniform) missing.emplace_back("uniform steps");
+  if (options.walks.coupling != Coupling::independent) missing.emplace_back("independent walkers");
+  if (!options.importance_weights) missing.emplace_back("importance weights");
+  return fmt::format("{}", fmt::join(missing, " and "));
+}
+
 void plan_theory(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
                  const PlanOptions& request, FeaturePlan& plan) {
-  const double p_halt = options.walks.length == LengthLaw::geometric ? options.walks.p_halt : 0;
+  const std::string missing = missing_assumptions(options);
+  plan.theorem_applies = missing.empty();
+  if (!plan.theorem_applies) {
+    plan.c = plan.c_untruncated = plan.load_growth = std::numeric_limits<double>::quiet_NaN();
+    plan.walks_theorem = -1;
+    plan.note = fmt::format("the theorem does not apply: it needs {}", missing);
+    return;
+  }
+  const double p_halt = options.walks.p_halt;
   const bool one_hot_keys = options.ensembles == Ensembles::asymmetric;
   const std::vector<double> query_f = feature_modulation(kernel, options);
   plan.load_growth = load_growth(graph, p_halt);
@@ -140,63 +169,22 @@ void plan_theory(const Graph& graph, const NodeKernel& kernel, const FeatureOpti
     plan.c = std::max(plan.c, concentration_constant(transposed, query_f, p_halt));
     plan.c_untruncated = std::max(plan.c_untruncated, concentration_constant(transposed, kernel, p_halt));
   }
-  plan.walks_theorem = theorem_walks(request.error, 1 - request.confidence, plan.c, options.ensembles);
+  const double delta = (1 - request.confidence) / static_cast<double>(plan.entries);
+  plan.walks_theorem = theorem_walks(request.error, delta, plan.c, options.ensembles);
   if (plan.walks_theorem < 0) {
     plan.note = fmt::format(
-        "the theorem promises nothing: its constant c is {:g} as a step can multiply a walk's load by {:g}; "
-        "lower "
-        "p_halt or max_hops, or normalise by the largest degree",
-        plan.c, plan.load_growth);
-  } else if (options.walks.coupling != Coupling::independent ||
-             options.walks.length != LengthLaw::geometric || options.walks.step != StepLaw::uniform ||
-             !options.importance_weights) {
-    plan.note =
-        "the theorem is for independent walkers with geometric lengths, uniform steps and importance weights";
+        "one step can multiply a walk's load by {:.3g}, so c is {:.3g} and the theorem asks for more walks "
+        "than "
+        "anyone can make; use the measured number, or lower p_halt or max_hops or normalise by max-degree to "
+        "lower c",
+        plan.load_growth, plan.c);
   }
 }
 
-void count_mask(const SampledMask& sample, std::uint64_t seed, FeaturePlan& plan) {
-  SparseColumns keys;
-  gather_columns(sample.key, {}, {}, keys);
-  const std::int64_t nodes = sample.query.num_rows;
-  double steps = 0;
-  for (std::int64_t e = 0; e < sample.query.nnz(); ++e) {
-    steps += static_cast<double>(keys.count(sample.query.col[e]));
-  }
-  plan.nnz_mask_counted = steps <= static_cast<double>(kCountBudget);
-  std::int64_t rows = nodes;
-  if (!plan.nnz_mask_counted) {
-    const double affordable = static_cast<double>(nodes) * static_cast<double>(kCountBudget) / steps;
-    rows = std::clamp<std::int64_t>(static_cast<std::int64_t>(affordable), 1,
-                                    std::min<std::int64_t>(nodes, 4096));
-  }
-  MaskRow row(nodes);
-  double counted = 0;
-  if (plan.nnz_mask_counted) {
-    for (std::int64_t i = 0; i < nodes; ++i) counted += static_cast<double>(row.count(sample.query, keys, i));
-  } else {
-    for (const std::int64_t i : distinct_rows(nodes, rows, seed)) {
-      counted += static_cast<double>(row.count(sample.query, keys, i));
-    }
-  }
-  plan.nnz_mask = rows > 0 ? counted * static_cast<double>(nodes) / static_cast<double>(rows) : 0;
-}
-
-std::vector<EngineCost> engine_costs(const FeaturePlan& plan, double nodes, double m, double d) {
-  constexpr double kFloat = 4, kEntry = 8;  // a float32; a float32 with its int32 column
-  const double entries = static_cast<double>(plan.nnz_query + plan.nnz_key);
-  const double inputs = nodes * (2 * m + 2 * d) * kFloat;  // q, k, v and the output, once
-  const double state = m * (d + 1);  // the sum of k (x) [v, 1] that a column of Psi holds
-  return {
-      {"dense", nodes * nodes * (m + d + 1), inputs + nodes * nodes * kFloat, nodes * nodes * kFloat},
-      // Each entry of Psi adds to a column's state (read and write), each entry of Phi reads one.
-      {"feature", entries * state,
-       inputs + entries * kEntry +
-           (static_cast<double>(plan.nnz_query) + 2 * static_cast<double>(plan.nnz_key)) * state * kFloat,
-       nodes * state * kFloat + entries * kEntry},
-      {"mask", plan.nnz_mask * (m + d + 1), inputs + plan.nnz_mask * (kEntry + (m + d) * kFloat),
-       plan.nnz_mask * kEntry},
-  };
+// The distinct entries of M_hat. Shared ensembles on a symmetric W make a symmetric one.
+std::int64_t distinct_entries(const Graph& graph, Ensembles ensembles) {
+  const std::int64_t n = std::max<std::int64_t>(1, graph.num_nodes());
+  return ensembles == Ensembles::shared && graph.is_symmetric() ? n * (n + 1) / 2 : n * n;
 }
 
 void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions options,
@@ -206,27 +194,32 @@ void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
       std::max<std::int64_t>(2, kMostSampled / std::max<std::int64_t>(1, nodes) / 2 * 2);
   plan.walks = std::min(plan.walks_measured, affordable);
   options.walks.num_walks = plan.walks;
-  const SampledMask sample(graph, options, feature_modulation(kernel, options),
-                           key_modulation(kernel, options));
-  plan.sparsity_bound = options.walks.length == LengthLaw::geometric
-                            ? sparsity_bound(plan.walks, options.walks.p_halt, 1 - request.confidence)
-                            : std::numeric_limits<double>::infinity();
-  // Lengths are at most max_hops under every law.
-  plan.sparsity_bound = std::min(
-      plan.sparsity_bound, static_cast<double>(plan.walks) * static_cast<double>(options.walks.max_hops) + 1);
-  plan.nnz_query = sample.query.nnz();
-  plan.nnz_key = sample.key.nnz();
-  for (std::int64_t i = 0; i < nodes; ++i) {
-    plan.nonzeros_max = std::max(plan.nonzeros_max, sample.query.row_ptr[i + 1] - sample.query.row_ptr[i]);
+  // Lengths are at most max_hops under every law. The lemma is for independent geometric ones, which
+  // antithetic termination does not leave.
+  plan.sparsity_bound = static_cast<double>(plan.walks) * static_cast<double>(options.walks.max_hops) + 1;
+  if (options.walks.length == LengthLaw::geometric && options.walks.coupling != Coupling::antithetic &&
+      options.walks.coupling != Coupling::both) {
+    const double by_lemma = sparsity_bound(plan.walks, options.walks.p_halt, 1 - request.confidence);
+    plan.sparsity_by_lemma = by_lemma < plan.sparsity_bound;
+    plan.sparsity_bound = std::min(plan.sparsity_bound, by_lemma);
   }
-  plan.nonzeros_mean = nodes > 0 ? static_cast<double>(plan.nnz_query) / static_cast<double>(nodes) : 0;
-  count_mask(sample, options.walks.seed, plan);
-  plan.engines = engine_costs(plan, static_cast<double>(nodes), static_cast<double>(request.features),
-                              static_cast<double>(request.channels));
-  plan.cheapest =
-      std::min_element(plan.engines.begin(), plan.engines.end(), [](const auto& a, const auto& b) {
-        return a.multiply_adds < b.multiply_adds;
-      })->engine;
+  if (nodes == 0) return;
+  const GrfMask mask(graph, options, as_tensor(feature_modulation(kernel, options)));
+  const GraphFeatures& features = mask.features();
+  plan.nnz_query = features.query.nnz();
+  plan.nnz_key = features.key.nnz();
+  plan.nonzeros_mean = static_cast<double>(plan.nnz_query) / static_cast<double>(nodes);
+  plan.nonzeros_max = features.query.row_ptr.diff().max().item<std::int64_t>();
+  plan.nnz_mask_counted = mask.profile().entries <= kMostCounted;
+  if (plan.nnz_mask_counted) mask.entries();  // makes the pattern: from now on entries are counted
+  plan.nnz_mask = static_cast<double>(mask.profile().entries);
+  AttentionShape shape;
+  shape.num_nodes = nodes;
+  shape.d = request.features;
+  shape.d_v = request.channels;
+  AttentionOptions attention;
+  attention.feature_map.kind = FeatureMapKind::identity;  // m counts features, not channels before the map
+  plan.attention = plan_attention(mask, shape, attention);
 }
 
 }  // namespace
@@ -234,12 +227,7 @@ void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
 double gaussian_quantile(double confidence) {
   check(confidence > 0 && confidence < 1, "gaussian_quantile: the confidence must be in (0, 1), got {}",
         confidence);
-  double low = 0, high = 9;  // erfc(9 / sqrt 2) is below the rounding of 1 - confidence
-  for (int step = 0; step < 100; ++step) {
-    const double middle = (low + high) / 2;
-    (std::erfc(middle / std::numbers::sqrt2) > 1 - confidence ? low : high) = middle;
-  }
-  return high;
+  return two_sided_quantile(1 - confidence);
 }
 
 FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
@@ -256,11 +244,21 @@ FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const Fe
   checked.walks.num_walks = kFirstPilotWalks;
   check_walk_options(checked.walks);
   FeaturePlan plan;
+  if (request.scope == PlanScope::all_entries) plan.entries = distinct_entries(graph, options.ensembles);
   plan_theory(graph, kernel, checked, request, plan);
   plan_walks(graph, kernel, checked, request, progress, plan);
   plan_costs(graph, kernel, checked, request, plan);
   if (progress) progress(kPilotRounds + 1, kPilotRounds + 1);
   return plan;
+}
+
+template <>
+std::span<const Word<PlanScope>> words<PlanScope>() {
+  static constexpr Word<PlanScope> kWords[] = {
+      {PlanScope::entry, "entry", "the bound holds for each entry by itself"},
+      {PlanScope::all_entries, "all-entries", "it holds for all entries at once (union bound)"},
+  };
+  return kWords;
 }
 
 }  // namespace topomask

@@ -6,28 +6,28 @@ namespace topomask {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-Json to_json_value(const StepSums& sums) {
+PlainJson to_json_value(const StepSums& sums) {
   return {{"loss", sums.loss}, {"accuracy", sums.accuracy}, {"steps", sums.steps}};
 }
 
-StepSums sums_from(const Json& json) {
+StepSums sums_from(const PlainJson& json) {
   return {json.at("loss"), json.at("accuracy"), json.at("steps")};
 }
 
-Json to_json_value(const Evaluation& evaluation) {
+PlainJson to_json_value(const Evaluation& evaluation) {
   return {{"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
 }
 
-Evaluation evaluation_from(const Json& json) {
+Evaluation evaluation_from(const PlainJson& json) {
   return {json.at("loss"), json.at("accuracy"), json.at("count")};
 }
 
 }  // namespace
 
 std::string RunState::to_json() const {
-  const Json json = {{"step", step},
+  const PlainJson json = {{"step", step},
                      {"steps", steps},
                      {"epoch_sums", to_json_value(epoch)},
                      {"interval_sums", to_json_value(interval)},
@@ -40,7 +40,7 @@ std::string RunState::to_json() const {
 
 RunState RunState::from_json(const std::string& text, const std::string& path) {
   try {
-    const Json json = Json::parse(text);
+    const PlainJson json = PlainJson::parse(text);
     RunState state;
     state.step = json.at("step");
     state.steps = json.at("steps");
@@ -51,7 +51,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.best_epoch = json.at("best_epoch");
     state.seconds = json.at("seconds");
     return state;
-  } catch (const Json::exception& error) {
+  } catch (const PlainJson::exception& error) {
     fail("{}: is no checkpoint to resume from ({})", path, error.what());
   }
 }

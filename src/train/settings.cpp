@@ -154,7 +154,7 @@ void Settings::read_toml_text(const std::string& text, const std::string& name) 
 }
 
 void Settings::read_toml(const std::string& path) const {
-  read_toml_text(read_file(path, kMostBytes), path);
+  read_toml_text(read_file(path, {.max_file_size = kMostBytes}), path);
 }
 
 std::string Settings::to_toml() const {
@@ -188,7 +188,7 @@ std::string Settings::peek(const SettingValues& given, const std::string& key) {
 }
 
 std::string Settings::peek_toml(const std::string& path, const std::string& key) {
-  const toml::table root = parse_toml(read_file(path, kMostBytes), path);
+  const toml::table root = parse_toml(read_file(path, {.max_file_size = kMostBytes}), path);
   if (const toml::node* node = root.get(key)) return plain_text(*node, path);
   for (const auto& [name, node] : root) {
     const toml::table* table = node.as_table();

@@ -9,7 +9,7 @@
 namespace topomask {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 const std::string& metadata(const SafetensorsFile& file, const std::string& path, const char* key) {
   const auto found = file.metadata.find(key);
@@ -23,8 +23,8 @@ template <class Read>
 auto read_json(const SafetensorsFile& file, const std::string& path, const char* key, Read&& read) {
   const std::string& text = metadata(file, path, key);
   try {
-    return read(Json::parse(text));
-  } catch (const Json::exception&) {
+    return read(PlainJson::parse(text));
+  } catch (const PlainJson::exception&) {
     fail("{}: the '{}' of its metadata cannot be understood: {}", path, key, text);
   }
 }
@@ -45,12 +45,12 @@ VitCheckpoint read_vit_checkpoint(const std::string& path) {
   checkpoint.settings = VitSettings::from_toml_text(metadata(file, path, kSettingsKey), path);
   VitOptions& model = checkpoint.model;
   model = with_seeds(checkpoint.settings.model, checkpoint.settings.seed);
-  read_json(file, path, kNormalisationKey, [&](const Json& json) {
+  read_json(file, path, kNormalisationKey, [&](const PlainJson& json) {
     json.at("mean").get_to(checkpoint.images.mean);
     json.at("stddev").get_to(checkpoint.images.stddev);
     return 0;
   });
-  read_json(file, path, kImagesKey, [&](const Json& json) {
+  read_json(file, path, kImagesKey, [&](const PlainJson& json) {
     json.at("channels").get_to(model.channels);
     json.at("height").get_to(model.height);
     json.at("width").get_to(model.width);
@@ -68,7 +68,7 @@ VitCheckpoint read_vit_checkpoint(const std::string& path) {
         "{}: the 'normalisation' of its metadata is not for {} channels", path, channels);
   if (file.metadata.contains(kClassesKey)) {  // since version 0.1
     checkpoint.images.class_names = read_json(
-        file, path, kClassesKey, [](const Json& json) { return json.get<std::vector<std::string>>(); });
+        file, path, kClassesKey, [](const PlainJson& json) { return json.get<std::vector<std::string>>(); });
     check(static_cast<std::int64_t>(checkpoint.images.class_names.size()) == model.num_classes,
           "{}: the 'classes' of its metadata are {}, the model has {}", path,
           checkpoint.images.class_names.size(), model.num_classes);

@@ -7,9 +7,7 @@
 #include "core/check.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/sample.h"
-#ifdef TOPOMASK_CUDA
-#include "walks/features_cuda.h"
-#endif
+#include "walks/gpu.h"
 
 namespace topomask {
 
@@ -87,9 +85,7 @@ WalkPlan compile_plan(const WalkOptions& options, bool importance_weights, bool 
 
 at::Tensor sample_walks(const Graph& graph, const WalkOptions& options) {
   const WalkPlan plan = compile_plan(options, false, false);
-#ifdef TOPOMASK_CUDA
   if (graph.row_ptr.is_cuda()) return sample_walks_cuda(graph, plan, options.max_hops);
-#endif
   at::Tensor paths = at::empty({graph.num_nodes(), options.num_walks, options.max_hops + 1}, at::kInt);
   sample_paths(graph.view(), plan, options.max_hops, paths.data_ptr<std::int32_t>());
   return paths;

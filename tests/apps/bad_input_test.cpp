@@ -1,7 +1,12 @@
 // Every mistake is one sentence on stderr, nothing on stdout, and exit status 2.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "run_program.h"
 
@@ -83,9 +88,41 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"kernel-error", "--length", "survival:1,0.5,0.7"});
   expect_rejected({"kernel-error", "--length", "survival:0.5,0.25"});
   expect_rejected({"bench", "walks", "--graph", "path:4", "--repeats", "0"}, "--repeats");
-  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "has no nodes");
+  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "at least 1 for an extent");
   expect_rejected({"plan", "--error", "-1"}, "error");
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
+}
+
+TEST(BadArguments, FilesThatUnpackToTooMuch) {
+  const TemporaryDirectory scratch;
+  const std::string file = scratch.write("edges.txt", "0 1\n1 2\n2 3\n");
+  expect_rejected({"graph", "--graph", file, "--max-file-size", "8"}, "max_file_size");
+  expect_rejected({"graph", "--graph", file, "--max-file-size", "8XB"}, "max-file-size");
+  EXPECT_EQ(run_json({"graph", "--graph", file, "--max-file-size", "1KB"})["nodes"], 4);
+}
+
+TEST(BadArguments, GraphsWithoutNodes) {
+  const TemporaryDirectory scratch;
+  const std::string file =
+      scratch.write("nothing.mtx", "%%MatrixMarket matrix coordinate pattern general\n0 0 0\n");
+  const ProgramResult result = run_program({"bench", "walks", "--graph", file});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("warning: " + file), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("has no nodes"), std::string::npos) << result.err;
+}
+
+// What can be read but is hardly meant is said on stderr; the result and the status stay as they are.
+TEST(Warnings, GoToStderr) {
+  const TemporaryDirectory scratch;
+  const std::string file = scratch.write("cloud.obj", "v 0 0 0\nv 1 0 0\n");
+  for (const std::string flag : {"--json", "--quiet"}) {
+    const ProgramResult result = run_program({"graph", "--graph", file, flag});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, "topomask: warning: " + file + ": 2 nodes and no edges (knn:" + file +
+                              " joins near vertices)\n");
+    if (flag == "--json") EXPECT_EQ(result.json()["edges"], 0);
+  }
 }
 
 TEST(BadArguments, UnknownNamesSuggestTheNearest) {
@@ -111,10 +148,241 @@ TEST(BadArguments, MissingOnesAreNamed) {
   expect_rejected({"graph", "karate"}, "karate");
 }
 
+// Every option that takes a path: `words` hold "@" where it goes.
+struct PathOption {
+  std::string name;
+  std::vector<std::string> words;
+  std::string extension = "";
+  bool empty_is_fine = false;
+};
+
+std::vector<std::string> with_path(const PathOption& option, const std::string& path) {
+  std::vector<std::string> words = option.words;
+  for (std::string& word : words) {
+    const std::size_t at = word.find('@');
+    if (at != std::string::npos) word.replace(at, 1, path);
+  }
+  return words;
+}
+
+std::string option_name(const ::testing::TestParamInfo<PathOption>& test) {
+  return test.param.name;
+}
+
+class InputPaths : public ::testing::TestWithParam<PathOption> {};
+
+TEST_P(InputPaths, OddFilesAreOneSentence) {
+  const TemporaryDirectory scratch;
+  const PathOption& option = GetParam();
+  const auto reject = [&](const std::string& path) { expect_rejected(with_path(option, path), path); };
+  reject(scratch.path("missing" + option.extension));
+  const std::string folder = scratch.path("folder" + option.extension);
+  std::filesystem::create_directory(folder);
+  reject(folder);
+  reject(scratch.write("binary" + option.extension, kBinary));
+  reject(scratch.write("long" + option.extension, std::string(3000, '\xff')));
+  if (!option.empty_is_fine) reject(scratch.write("empty" + option.extension, ""));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, InputPaths,
+    ::testing::Values(
+        PathOption{"graph_text", {"graph", "--graph", "@"}, ".txt"},
+        PathOption{"graph_npz", {"graph", "--graph", "@"}, ".npz"},
+        PathOption{"graph_mtx_gz", {"graph", "--graph", "@"}, ".mtx.gz"},
+        PathOption{"graph_ply_xz", {"graph", "--graph", "@"}, ".ply.xz"},
+        PathOption{"graph_knn", {"graph", "--graph", "knn:@,3"}, ".npy"},
+        PathOption{"features", {"features", "--out", "/dev/null", "--graph", "@"}, ".mtx"},
+        PathOption{"plan", {"plan", "--graph", "@"}, ".gml"},
+        PathOption{"attend_q",
+                   {"attend", "--graph", "path:4", "--print-plan", "--q", "@", "--k", "@", "--v", "@"},
+                   ".npy"},
+        PathOption{"attend_parameters",
+                   {"attend", "--graph", "path:4", "--print-plan", "--parameters", "@", "--q", "@", "--k",
+                    "@", "--v", "@"},
+                   ".safetensors"},
+        PathOption{"bench_attention", {"bench", "attention", "--graph", "@"}, ".obj"},
+        PathOption{"train_config", {"train", "vit", "--print-config", "--config", "@"}, ".toml", true},
+        PathOption{"table_config",
+                   {"experiment", "image-table", "--out", "/dev/null/x", "--config", "@"},
+                   ".toml",
+                   /*empty_is_fine=*/true},
+        PathOption{"train_cifar", {"train", "vit", "--out", "/dev/null/x", "--data", "cifar10:@"}},
+        PathOption{"train_idx", {"train", "vit", "--out", "/dev/null/x", "--data", "idx:@"}},
+        PathOption{"train_folder", {"train", "vit", "--out", "/dev/null/x", "--data", "folder:@"}},
+        PathOption{"eval", {"eval", "--checkpoint", "@"}, ".safetensors"},
+        PathOption{"report", {"report", "@"}}),
+    option_name);
+
+class OutputFiles : public ::testing::TestWithParam<PathOption> {};
+
+TEST_P(OutputFiles, OddPlacesAreOneSentence) {
+  const TemporaryDirectory scratch;
+  const PathOption& option = GetParam();
+  const std::string folder = scratch.path("folder"), file = scratch.write("file", "");
+  std::filesystem::create_directory(folder);
+  for (const std::string& path :
+       {folder, scratch.path("missing/file"), file + "/below", std::string("/dev/full"), std::string()})
+    expect_rejected(with_path(option, path), path);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OutputFiles,
+    ::testing::Values(PathOption{"features", {"features", "--graph", "karate", "--out", "@"}},
+                      PathOption{"features_keys",
+                                 {"features", "--graph", "karate", "--out", "/dev/null", "--ensembles",
+                                  "independent", "--out-keys", "@"}},
+                      PathOption{"node_ids", {"graph", "--graph", "karate", "--out-ids", "@"}}),
+    option_name);
+
+class OutputFolders : public ::testing::TestWithParam<PathOption> {};
+
+TEST_P(OutputFolders, OddPlacesAreOneSentence) {
+  const TemporaryDirectory scratch;
+  const PathOption& option = GetParam();
+  const std::string file = scratch.write("file", "");
+  for (const std::string& path : {file, file + "/below", std::string("/dev/null/below"), std::string()})
+    expect_rejected(with_path(option, path), path);
+}
+
+const std::vector<std::string> kTinyRun = {
+    "--data", "strokes:16,train=20,val=20", "--layers", "1", "--embedding", "16", "--epochs", "1"};
+
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OutputFolders,
+    ::testing::Values(PathOption{"demo", {"demo", "--out", "@"}},
+                      PathOption{"flops", {"flops", "--largest", "16", "--out", "@"}},
+                      PathOption{"train", joined({"train", "vit", "--out", "@"}, kTinyRun)},
+                      PathOption{"table", joined({"experiment", "image-table", "--out", "@"}, kTinyRun)}),
+    option_name);
+
+// A run's folder as `train vit` leaves it, without the files that a report can do without.
+class RunFolder {
+ public:
+  RunFolder() { write(result_); }
+
+  nlohmann::json result() const { return result_; }
+  void write(const nlohmann::json& result) const { scratch_.write("result.json", result.dump()); }
+  std::string path(const std::string& name) const { return scratch_.path(name); }
+  std::string folder() const { return scratch_.path(""); }
+
+ private:
+  TemporaryDirectory scratch_;
+  nlohmann::json result_ = {{"attention", "grf"},
+                            {"seed", 0},
+                            {"data", "strokes"},
+                            {"accuracy", 0.5},
+                            {"loss", 1.5},
+                            {"best_accuracy", 0.5},
+                            {"best_epoch", 1},
+                            {"steps", 10},
+                            {"seconds", 2.5},
+                            {"validation_images", 10},
+                            {"training_images", 100},
+                            {"epochs", 1},
+                            {"parameters", 1000},
+                            {"epoch_seconds", 1.5},
+                            {"images_per_second", 100.0},
+                            {"data_share", 0.1},
+                            {"device", "cpu"},
+                            {"grid", {4, 4}},
+                            {"patch", 2},
+                            {"layers", 1},
+                            {"heads", 1},
+                            {"classes", {"a", "b"}},
+                            {"modulation", {{{1.0, 0.5}}}}};
+};
+
+TEST(BadRunFolder, EveryOddKeyOfAResultIsNamed) {
+  const RunFolder run;
+  const auto good = run_program({"report", run.folder()});
+  ASSERT_EQ(good.status, 0) << good.err;
+  for (const auto& [key, value] : run.result().items()) {
+    nlohmann::json result = run.result();
+    if (key != "data_share" && key != "modulation") {
+      result.erase(key);
+      run.write(result);
+      expect_rejected({"report", run.folder()}, "'" + key + "'");
+    }
+    // A list of an object is what no key takes.
+    result[key] = {{{"odd", nullptr}}};
+    run.write(result);
+    expect_rejected({"report", run.folder()}, "'" + key + "'");
+  }
+  for (const char* text : {"", "[]", "{\"accuracy\":", "null"}) {
+    std::ofstream(run.path("result.json")) << text;
+    expect_rejected({"report", run.folder()}, "result.json");
+  }
+}
+
+TEST(BadRunFolder, SpoiltLinesOfMetricsAreLeftOut) {
+  const RunFolder run;
+  std::ofstream(run.path("metrics.jsonl"))
+      << "{\"kind\":\"epoch\",\"accuracy\":0.5}\n"
+         "{\"kind\":7,\"epoch\":1,\"accuracy\":0.5}\n"
+         "{\"kind\":\"epoch\",\"epoch\":\"x\",\"accuracy\":0.5}\n"
+         "[1]\n{\"kind\":\"epoch\",\"epoch\":2,\"accuracy\":0.75}\n{\"ki";
+  const auto result = run_program({"report", run.folder()});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(read_whole_file(run.path("report.html")),
+              ::testing::HasSubstr("{\"epoch\":[2],\"mean\":[0.75]"));
+}
+
+TEST(BadRunFolder, OddTensorsAreNamed) {
+  const RunFolder run;
+  std::ofstream(run.path("config.toml")) << "";
+  for (const char* name : {"masks.safetensors", "examples.safetensors"}) {
+    std::ofstream(run.path(name)) << kBinary;
+    expect_rejected({"report", run.folder()}, name);
+    std::filesystem::remove(run.path(name));
+  }
+  const auto write_tensor = [&](const char* file, const std::string& name, const std::string& type,
+                                const std::string& shape, std::size_t bytes) {
+    const std::string header = "{\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":[" + shape +
+                               "],\"data_offsets\":[0," + std::to_string(bytes) + "]}}";
+    const std::uint64_t length = header.size();
+    std::ofstream(run.path(file), std::ios::binary)
+        << std::string(reinterpret_cast<const char*>(&length), 8) << header << std::string(bytes, '\0');
+  };
+  write_tensor("masks.safetensors", "layer.0.used", "F32", "4", 16);
+  expect_rejected({"report", run.folder()}, "'layer.0.used' has shape [4]");
+  std::filesystem::remove(run.path("masks.safetensors"));
+  write_tensor("examples.safetensors", "images", "F32", "1,1,2,2", 16);
+  expect_rejected({"report", run.folder()}, "'images' is Float");
+  write_tensor("examples.safetensors", "images", "U8", "1,1,2,2", 4);
+  expect_rejected({"report", run.folder()}, "no tensor 'labels'");
+}
+
+// ulimit stands for a full disk: writing ends in the middle of a file.
+TEST(FullDisk, LeavesNoHalfFiles) {
+  const RunFolder run;
+  const std::string command = "trap '' XFSZ; ulimit -f 16; '" TOPOMASK_PROGRAM "' report '" + run.folder() +
+                              "' 2> '" + run.path("errors") + "'";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_THAT(read_whole_file(run.path("errors")), ::testing::HasSubstr("cannot write"));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(run.folder()))
+    names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("result.json", "errors"));
+}
+
 TEST(BadArguments, PlacesThatCannotBeWritten) {
-  expect_rejected({"features", "--graph", "karate", "--out", "/nonexistent/phi.npz"}, "/nonexistent/phi.npz");
-  expect_rejected({"graph", "--graph", "karate", "--out-ids", "/nonexistent/ids"}, "/nonexistent/ids");
-  expect_rejected({"demo", "--out", "/dev/null/demo"}, "/dev/null/demo");
+  const RunFolder run;
+  for (const char* path : {"/nonexistent/page.html", "/dev/full"})
+    expect_rejected({"report", run.folder(), "--out", path}, path);
+}
+
+TEST(Help, NamesEveryGenerator) {
+  const auto result = run_program({"graph", "--help"});
+  for (const char* form : {"karate", "torus:N,K", "knn:FILE,K[,symmetric]", "tree:DEPTH[,BRANCHING]"})
+    EXPECT_THAT(result.out, ::testing::HasSubstr(form));
 }
 
 }  // namespace

@@ -173,9 +173,19 @@ TEST(PlanCommand, ReportsTheoryMeasurementAndCosts) {
   const json plan = run_json({"plan", "--graph", "cycle:12", "--error", "0.2", "--confidence", "0.9"});
   EXPECT_GT(plan["walks_theorem"].get<double>(), plan["walks_measured"].get<double>());
   EXPECT_LE(plan["nonzeros_mean"].get<double>(), plan["sparsity_bound"].get<double>());
-  EXPECT_EQ(plan["engines"].size(), 3u);
-  for (const json& engine : plan["engines"]) EXPECT_GT(engine["multiply_adds"].get<double>(), 0);
-  EXPECT_THAT(run_program({"plan", "--graph", "cycle:12", "--error", "0.2"}).out, HasSubstr("cheapest"));
+  EXPECT_EQ(plan["attention"]["candidates"].size(), 3u);
+  for (const json& engine : plan["attention"]["candidates"])
+    EXPECT_GT(engine["multiply_adds"].get<double>(), 0);
+  const std::string text = run_program({"plan", "--graph", "cycle:12", "--error", "0.2"}).out;
+  EXPECT_THAT(text, HasSubstr("each entry of the mask within 0.2 with probability 0.95"));
+  EXPECT_THAT(text, HasSubstr("engine: "));
+  const json all = run_json({"plan", "--graph", "cycle:12", "--error", "0.2", "--for", "all-entries"});
+  EXPECT_EQ(all["entries"], 78);
+  EXPECT_GT(all["walks_theorem"].get<double>(), plan["walks_theorem"].get<double>());
+  const json fixed = run_json({"plan", "--graph", "cycle:12", "--length", "fixed", "--max-hops", "3"});
+  EXPECT_EQ(fixed["theorem_applies"], false);
+  EXPECT_TRUE(fixed["walks_theorem"].is_null());
+  EXPECT_THAT(fixed["note"].get<std::string>(), HasSubstr("geometric lengths"));
 }
 
 TEST(BenchCommand, MeasuresBothContestants) {

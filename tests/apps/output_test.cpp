@@ -1,15 +1,19 @@
 // Tables and pictures: what a reader would notice if it were wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spng.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
-#include "draw/font.h"
-#include "draw/plot.h"
+#include "draw/chart.h"
+#include "draw/heat_map.h"
+#include "io/files.h"
 #include "table.h"
+#include "topomask/error.h"
 
 namespace topomask::cli {
 namespace {
@@ -36,22 +40,6 @@ TEST(TableText, NumbersAreReadable) {
   EXPECT_EQ(format_bytes(0), "0 B");
 }
 
-TEST(Font, EveryPrintableLetterHasInkAndNoTwoAreAlike) {
-  std::vector<std::string> shapes;
-  for (char letter = '!'; letter <= '~'; ++letter) {
-    std::string shape;
-    for (int row = 0; row < kGlyphRows; ++row) {
-      for (int column = 0; column < kGlyphWidth; ++column)
-        shape += glyph_cell(letter, row, column) ? '#' : '.';
-    }
-    EXPECT_NE(shape.find('#'), std::string::npos) << letter;
-    EXPECT_EQ(std::count(shapes.begin(), shapes.end(), shape), 0) << letter;
-    shapes.push_back(shape);
-  }
-  EXPECT_FALSE(glyph_cell(' ', 3, 2));
-  EXPECT_FALSE(glyph_cell('\xc3', 3, 2));
-}
-
 TEST(HeatColour, LightnessRisesEvenly) {
   // Relative luminance of sRGB, then CIE lightness.
   const auto lightness = [](Colour colour) {
@@ -71,60 +59,169 @@ TEST(HeatColour, LightnessRisesEvenly) {
   }
 }
 
-TEST(ChartDrawing, SvgHasAxesLabelsAndOnlyDrawablePoints) {
-  Chart chart{.title = "a < b", .x_axis = {"nodes", true}, .y_axis = {"seconds", true}, .series = {}};
+struct Pixels {
+  std::size_t width = 0, height = 0;
+  std::vector<unsigned char> bytes;  // [height, width, 3]
+  std::array<int, 3> at(std::size_t x, std::size_t y) const {
+    const std::size_t first = (y * width + x) * 3;
+    return {bytes[first], bytes[first + 1], bytes[first + 2]};
+  }
+};
+
+Pixels decode(const std::string& png) {
+  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> decoder(spng_ctx_new(0), spng_ctx_free);
+  EXPECT_EQ(spng_set_png_buffer(decoder.get(), png.data(), png.size()), 0);
+  spng_ihdr header{};
+  EXPECT_EQ(spng_get_ihdr(decoder.get(), &header), 0);
+  std::size_t size = 0;
+  EXPECT_EQ(spng_decoded_image_size(decoder.get(), SPNG_FMT_RGB8, &size), 0);
+  Pixels pixels{header.width, header.height, std::vector<unsigned char>(size)};
+  EXPECT_EQ(spng_decode_image(decoder.get(), pixels.bytes.data(), size, SPNG_FMT_RGB8, 0), 0);
+  return pixels;
+}
+
+// No text leaves the picture and no two cover each other.
+void expect_readable(const std::vector<Picture::Text>& texts, double width, double height) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const Box& box = texts[i].box;
+    EXPECT_TRUE(box.left >= 0 && box.top >= 0 && box.right() <= width && box.bottom() <= height)
+        << texts[i].text;
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_FALSE(box.overlaps(texts[j].box)) << texts[i].text << " and " << texts[j].text;
+  }
+}
+
+std::vector<std::string> words(const std::vector<Picture::Text>& texts) {
+  std::vector<std::string> result;
+  for (const Picture::Text& text : texts) result.push_back(text.text);
+  return result;
+}
+
+TEST(ChartDrawing, HasAxesLabelsAndOnlyDrawablePoints) {
+  Chart chart{.title = "a < b",
+              .x_axis = {"nodes", true},
+              .y_axis = {"time", true, "s"},
+              .series = {},
+              .caption = ""};
   chart.series.push_back(
-      {.label = "measured", .x = {0, 10, 100, 1000}, .y = {1, 1, NAN, 100}, .colour = kBlack});
-  SvgCanvas canvas(chart.width, chart.height);
-  draw_chart(chart, canvas);
-  const std::string svg = canvas.to_string();
-  for (const char* part : {">a &lt; b<", ">nodes<", ">seconds<", ">measured<", ">100<"})
-    EXPECT_THAT(svg, HasSubstr(part));
-  EXPECT_THAT(svg, ::testing::Not(HasSubstr("=\"nan")));
-  EXPECT_THAT(svg, ::testing::Not(HasSubstr("=\"inf")));
-  std::size_t circles = 0;
-  for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1))
-    ++circles;
-  EXPECT_EQ(circles, 2u + 1u);  // two points and the sample in the legend
+      {.label = "measured", .x = {0, 10, 100, 1000}, .y = {1, 1e-5, NAN, 1}, .colour = kBlack});
+  Picture picture(chart.width, chart.height, /*vector=*/true);
+  draw_chart(chart, picture);
+  EXPECT_THAT(words(picture.texts()),
+              ::testing::IsSupersetOf({"a < b", "nodes", "time", "measured", "10", "100", "1000",
+                                       "10 \u00b5s", "1 ms", "100 ms", "1 s"}));
+  expect_readable(picture.texts(), chart.width, chart.height);
+  const std::string svg = picture.bytes();
+  EXPECT_THAT(svg, HasSubstr("<svg"));
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
+  EXPECT_THAT(svg, ::testing::Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, ::testing::Not(HasSubstr("inf")));
+}
+
+TEST(ChartDrawing, LabelsNeverCoverEachOther) {
+  for (const bool logarithmic : {false, true}) {
+    for (const double low : {1e-9, 3e-4, 1.0, 7.0, 4096.0}) {
+      for (const double factor : {1.0, 1.01, 3.0, 40.0, 1e3, 1e6, 1e14}) {
+        const Series series{
+            .label = "one", .x = {low, low * factor}, .y = {low, low * factor}, .colour = kBlack};
+        const Chart chart{.title = "title",
+                          .x_axis = {"x", logarithmic},
+                          .y_axis = {"y", logarithmic, "s"},
+                          .series = {series},
+                          .caption = ""};
+        Picture picture(chart.width, chart.height, /*vector=*/false);
+        draw_chart(chart, picture);
+        SCOPED_TRACE(fmt::format("logarithmic {}, from {}, factor {}", logarithmic, low, factor));
+        expect_readable(picture.texts(), chart.width, chart.height);
+        EXPECT_GE(picture.texts().size(), 4u + 2u);  // title, two axes, the legend; a number on each axis
+      }
+    }
+  }
 }
 
 TEST(ChartDrawing, AnEmptyChartAndASinglePointAreFine) {
   for (const bool logarithmic : {false, true}) {
-    Chart chart{.title = "", .x_axis = {"x", logarithmic}, .y_axis = {"y", logarithmic}, .series = {}};
-    RasterCanvas canvas(chart.width, chart.height);
-    draw_chart(chart, canvas);
-    chart.series.push_back({.label = "", .x = {5}, .y = {5}, .colour = kBlack});
-    SvgCanvas svg(chart.width, chart.height);
-    draw_chart(chart, svg);
-    EXPECT_THAT(svg.to_string(), HasSubstr("<circle"));
+    Chart chart{
+        .title = "", .x_axis = {"x", logarithmic}, .y_axis = {"y", logarithmic}, .series = {}, .caption = ""};
+    Picture empty(chart.width, chart.height, /*vector=*/false);
+    draw_chart(chart, empty);
+    chart.series.push_back({.label = "", .x = {5}, .y = {5}, .colour = {255, 0, 0}});
+    Picture picture(chart.width, chart.height, /*vector=*/false);
+    draw_chart(chart, picture);
+    const Pixels pixels = decode(picture.bytes());
+    std::size_t red = 0;
+    for (std::size_t i = 0; i < pixels.width * pixels.height; ++i)
+      red += pixels.at(i % pixels.width, i / pixels.width) == std::array<int, 3>{255, 0, 0} ? 1 : 0;
+    EXPECT_NEAR(static_cast<double>(red), 10 * 10 * M_PI, 60);  // a disc of radius 5, two pixels to each
   }
 }
 
-TEST(Raster, PngHoldsWhatWasDrawn) {
-  RasterCanvas canvas(20, 10);
-  canvas.fill_rectangle(2, 3, 4, 2, {255, 0, 0});
-  canvas.fill_rectangle(-5, -5, 6, 6, {0, 0, 255});  // partly outside
-  const std::string path = ::testing::TempDir() + "/topomask_raster_test.png";
-  canvas.write_png(path);
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  ASSERT_NE(file, nullptr);
-  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> decoder(spng_ctx_new(0), spng_ctx_free);
-  ASSERT_EQ(spng_set_png_file(decoder.get(), file.get()), 0);
-  std::size_t size = 0;
-  ASSERT_EQ(spng_decoded_image_size(decoder.get(), SPNG_FMT_RGB8, &size), 0);
-  ASSERT_EQ(size, 20u * 10u * 3u);
-  std::vector<unsigned char> pixels(size);
-  ASSERT_EQ(spng_decode_image(decoder.get(), pixels.data(), size, SPNG_FMT_RGB8, 0), 0);
-  const auto pixel = [&](std::size_t x, std::size_t y) {
-    const auto at = (y * 20 + x) * 3;
-    return std::array<int, 3>{pixels[at], pixels[at + 1], pixels[at + 2]};
+TEST(HeatMapDrawing, CellsHaveTheirColoursAndTextsTheirRoom) {
+  const HeatMap panel{"panel", "note", 2, 2, {4, 1, 0, 16}};
+  const HeatMapFigure figure{.title = "title", .panels = {{panel, panel}, {panel, panel}}, .caption = ""};
+  const CaptionedPicture picture{.width = 700, .height = 700, .caption = "", .draw = [&](Picture& canvas) {
+                                   draw_heat_maps(figure, canvas);
+                                 }};
+  const std::string path = ::testing::TempDir() + "/topomask_heat_map_test.png";
+  expect_readable(write_picture(picture, {"command", "machine"}, path), 700, 760);
+  const Pixels pixels = decode(read_file(path));
+  const auto colour = [&](double x, double y) {
+    return pixels.at(static_cast<std::size_t>(2 * x), static_cast<std::size_t>(2 * y));
   };
-  EXPECT_EQ(pixel(2, 3), (std::array<int, 3>{255, 0, 0}));
-  EXPECT_EQ(pixel(5, 4), (std::array<int, 3>{255, 0, 0}));
-  EXPECT_EQ(pixel(6, 4), (std::array<int, 3>{255, 255, 255}));
-  EXPECT_EQ(pixel(0, 0), (std::array<int, 3>{0, 0, 255}));
-  EXPECT_EQ(pixel(1, 1), (std::array<int, 3>{255, 255, 255}));
+  const auto expected = [](double t) {
+    const Colour c = heat_colour(t);
+    return std::array<int, 3>{c.red, c.green, c.blue};
+  };
+  EXPECT_EQ(colour(24 + 60, 80 + 60), expected(0.5));
+  EXPECT_EQ(colour(24 + 180, 80 + 60), expected(0.25));
+  EXPECT_EQ(colour(24 + 60, 80 + 180), expected(0));
+  EXPECT_EQ(colour(24 + 180, 80 + 180), expected(1));
   std::remove(path.c_str());
+}
+
+TEST(Pictures, EveryFileSaysWhatMadeItOnWhichMachine) {
+  const std::string stem = ::testing::TempDir() + "/topomask_picture_test";
+  const CaptionedPicture picture{
+      .width = 300, .height = 100, .caption = "what was timed", .draw = [](Picture&) {}};
+  const Provenance provenance{"topomask demo --out " + std::string(200, 'x') + " --seed 1", "a machine"};
+  for (const char* extension : {".png", ".svg"}) {
+    const std::vector<Picture::Text> texts = write_picture(picture, provenance, stem + extension);
+    std::string all;
+    for (const Picture::Text& text : texts) {
+      EXPECT_GE(text.box.top, 100) << text.text;
+      all += text.text + " ";
+    }
+    expect_readable(texts, 300, 1000);
+    for (const char* part : {"what was timed", "topomask demo", "--seed 1", "a machine"})
+      EXPECT_THAT(all, HasSubstr(part));
+    const std::string bytes = read_file(stem + extension);
+    EXPECT_THAT(bytes, HasSubstr(extension == std::string(".png") ? "PNG" : "<svg"));
+    std::remove((stem + extension).c_str());
+  }
+  EXPECT_THROW(write_picture(picture, provenance, stem + ".gif"), Error);
+}
+
+TEST(Pictures, PngHoldsWhatWasDrawn) {
+  Picture picture(20, 10, /*vector=*/false);
+  picture.fill_rectangle({2, 3, 4, 2}, {255, 0, 0});
+  picture.fill_rectangle({-5, -5, 6, 6}, {0, 0, 255});  // partly outside
+  const Pixels pixels = decode(picture.bytes());
+  ASSERT_EQ(pixels.width, 40u);
+  ASSERT_EQ(pixels.height, 20u);
+  EXPECT_EQ(pixels.at(4, 6), (std::array<int, 3>{255, 0, 0}));
+  EXPECT_EQ(pixels.at(11, 9), (std::array<int, 3>{255, 0, 0}));
+  EXPECT_EQ(pixels.at(12, 9), (std::array<int, 3>{255, 255, 255}));
+  EXPECT_EQ(pixels.at(1, 1), (std::array<int, 3>{0, 0, 255}));
+  EXPECT_EQ(pixels.at(2, 2), (std::array<int, 3>{255, 255, 255}));
+}
+
+TEST(Pictures, ImagesOfAReportKeepTheirPixels) {
+  const std::uint8_t rgb[] = {1, 2, 3, 4, 5, 6, 250, 251, 252, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Pixels colour = decode(encode_png(rgb, 3, 2, 3));
+  EXPECT_EQ(colour.bytes, std::vector<unsigned char>(std::begin(rgb), std::end(rgb)));
+  const std::uint8_t grey[] = {0, 128, 255};
+  EXPECT_EQ(decode(encode_png(grey, 1, 3, 1)).bytes,
+            (std::vector<unsigned char>{0, 0, 0, 128, 128, 128, 255, 255, 255}));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
 }
 
 bool admits(const Mask& mask, Engine engine, bool softmax) {
-  if (engine == Engine::mask) return mask.has_entries();
+  if (engine == Engine::mask) return mask.profile().sparse();
   return engine != Engine::feature || !softmax;
 }
 
@@ -157,7 +157,7 @@ TEST_P(Gradients, MatchFiniteDifferences) {
     for (const auto& base : {shared, own}) {
       expect_gradients(
           [&](const auto& in) {
-            const auto mask = std::make_shared<GrfMask>(base->with_modulation(in[3]));
+            const auto mask = base->with_f(in[3]);
             return (attention(in[0], in[1], in[2], mask, options) * weight).sum();
           },
           {q, k, v, f});
@@ -165,7 +165,7 @@ TEST_P(Gradients, MatchFiniteDifferences) {
     // One row of f for both heads.
     expect_gradients(
         [&](const auto& in) {
-          const auto mask = std::make_shared<GrfMask>(shared->with_modulation(in[3]));
+          const auto mask = shared->with_f(in[3]);
           return (attention(in[0], in[1], in[2], mask, options) * weight).sum();
         },
         {q, k, v, f[0].clone()});
@@ -395,19 +395,12 @@ TEST(Plan, KnowsWhatTheFeatureEngineTakesOnAGpu) {
 // Entries of M grow as q, k and v do: they may take as much memory, unless a limit was asked for.
 TEST(Plan, RulesOutNoSparseMaskForTheSizeOfTheGraph) {
   constexpr std::int64_t kNodes = std::int64_t{1} << 24;
-  class ManyEntries final : public Mask {
-   public:
-    std::string name() const override { return "many-entries"; }
-    std::int64_t num_nodes() const override { return kNodes; }
-    std::int64_t num_heads() const override { return 1; }
-    std::vector<at::Tensor> parameters() const override { return {}; }
-    at::Tensor apply(const at::Tensor&) const override { return {}; }
-    at::Tensor apply_transposed(const at::Tensor&) const override { return {}; }
-    bool has_entries() const override { return true; }
-    std::int64_t num_entries_total() const override { return 30 * kNodes; }
-    MaskCost cost() const override { return {30.0 * kNodes, 240.0 * kNodes}; }
-  };
-  const ManyEntries mask;
+  MaskProfile mask;
+  mask.name = "many-entries";
+  mask.num_nodes = kNodes;
+  mask.entries = 30 * kNodes;
+  mask.multiply_adds_per_column = 30.0 * kNodes;
+  mask.bytes_per_column = 240.0 * kNodes;
   AttentionShape shape;
   shape.num_nodes = kNodes;
   shape.d = shape.d_v = 64;

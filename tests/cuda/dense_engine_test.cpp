@@ -89,11 +89,10 @@ at::Tensor attend_on_gpu(const Case& c, const Operands& x, double epsilon) {
   inputs.q = x.q;
   inputs.k = x.k;
   inputs.v = x.v;
-  inputs.softmax = c.softmax;
-  inputs.scale = c.softmax ? 1 / std::sqrt(static_cast<double>(c.d)) : 1;
-  inputs.guard = kGuard;
-  inputs.fused_relu = c.relu;
-  inputs.epsilon = epsilon;
+  inputs.rule.kind = c.softmax ? ScoreKind::softmax : c.relu ? ScoreKind::relu : ScoreKind::features;
+  inputs.rule.scale = c.softmax ? 1 / std::sqrt(static_cast<double>(c.d)) : 1;
+  inputs.rule.epsilon = epsilon;
+  inputs.rule.guard = kGuard;
   inputs.max_workspace = std::int64_t{1} << 30;
   return run_dense_engine(inputs, DenseMask(x.mask));
 }

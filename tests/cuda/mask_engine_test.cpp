@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "support/pattern_per_head.h"
 #include "compare.h"
 #include "gpu.h"
 #include "topomask/attention.h"
@@ -20,35 +21,12 @@ using testing::expect_identical;
 using testing::Outcome;
 using testing::tolerance_of;
 
-// Heads with patterns of their own.
-class PatternPerHead final : public Mask {
- public:
-  PatternPerHead(std::vector<std::shared_ptr<const SparsePattern>> patterns, std::vector<at::Tensor> values)
-      : patterns_(std::move(patterns)), values_(std::move(values)) {}
-  std::string name() const override { return "pattern-per-head"; }
-  std::int64_t num_nodes() const override { return patterns_.front()->num_nodes(); }
-  std::int64_t num_heads() const override { return static_cast<std::int64_t>(patterns_.size()); }
-  std::vector<at::Tensor> parameters() const override { return values_; }
-  at::Tensor apply(const at::Tensor&) const override { return {}; }
-  at::Tensor apply_transposed(const at::Tensor&) const override { return {}; }
-  bool has_entries() const override { return true; }
-  bool entries_per_head() const override { return true; }
-  std::vector<SparseEntries> entries() const override {
-    std::vector<SparseEntries> all;
-    for (std::size_t h = 0; h < patterns_.size(); ++h) all.push_back({patterns_[h], values_[h]});
-    return all;
-  }
-  std::int64_t num_entries_total() const override {
-    std::int64_t total = 0;
-    for (const auto& pattern : patterns_) total += pattern->nnz();
-    return total;
-  }
-  MaskCost cost() const override { return {}; }
-
- private:
-  std::vector<std::shared_ptr<const SparsePattern>> patterns_;
-  std::vector<at::Tensor> values_;
-};
+std::vector<SparseEntries> entries_of(const std::vector<std::shared_ptr<const SparsePattern>>& patterns,
+                                      const std::vector<at::Tensor>& values) {
+  std::vector<SparseEntries> all;
+  for (std::size_t h = 0; h < patterns.size(); ++h) all.push_back({patterns[h], values[h]});
+  return all;
+}
 
 SparsePattern pattern_of(const Graph& graph, int hops) {
   return *NeighbourMask(graph, hops).entries().front().pattern;
@@ -268,7 +246,7 @@ TEST(MaskEngineOnOneGpu, GivesHeadsPatternsOfTheirOwn) {
     const auto run = [&](const auto& patterns_there) {
       return [&](const std::vector<at::Tensor>& x) {
         const auto mask =
-            std::make_shared<PatternPerHead>(patterns_there, std::vector<at::Tensor>(x.begin() + 3, x.end()));
+            std::make_shared<testing::PatternPerHead>(entries_of(patterns_there, {x.begin() + 3, x.end()}));
         return attention(x[0], x[1], x[2], mask, options_of(Setting()));
       };
     };
@@ -308,7 +286,7 @@ TEST(MaskEngineOnOneGpu, NamesTheDeviceItExpected) {
   EXPECT_THAT(message_of([&] { attention(there, there, there, mask); }),
               HasSubstr("mask 'sparse' must be on cuda:0 as q, got cpu"));
   EXPECT_THAT(message_of([&] {
-                mask->apply(at::ones({1, 5, 2}, at::kCUDA));
+                mask->multiply(at::ones({1, 5, 2}, at::kCUDA));
               }),
               HasSubstr("x must be on cpu"));
   EXPECT_THAT(message_of([&] {

@@ -151,6 +151,25 @@ std::vector<MaskCase> combined_cases() {
   all.push_back({"global tokens of low rank", {uniform({2, 8})}, [=](const auto& p, c10::Device) {
                    return std::make_shared<GlobalTokensMask>(std::make_shared<DegreeMask>(knn, p[0]), 2);
                  }});
+  // Features with room for more than there is; many walks of a star meet in its centre.
+  const Graph star = normalise(tree(600, [](std::int32_t) { return 0; }), Normalisation::random_walk);
+  const auto padded = [](const Graph& graph, const at::Tensor& f, c10::Device device) {
+    FeatureOptions options{.ensembles = Ensembles::asymmetric, .padded = true};
+    options.walks.num_walks = 12;
+    return std::make_shared<GrfMask>(on(graph, device), options, f);
+  };
+  all.push_back({"padded", {uniform({2, 4})}, [=](const auto& p, c10::Device device) {
+                   return padded(star, p[0], device);
+                 }});
+  all.push_back({"padded and scaled",
+                 {uniform({2, 4}), uniform({80}), uniform({2, 80})},
+                 [=](const auto& p, c10::Device device) {
+                   return std::make_shared<ScaledMask>(padded(knn, p[0], device), p[1], p[2]);
+                 }});
+  all.push_back({"padded in a sum", {uniform({2, 4})}, [=](const auto& p, c10::Device device) {
+                   return std::make_shared<SumMask>(std::vector<MaskPtr>{
+                       padded(knn, p[0], device), std::make_shared<NeighbourMask>(on(knn, device), 1)});
+                 }});
   all.push_back({"block diagonal", values, [=](const auto& p, c10::Device device) {
                    return std::make_shared<BlockDiagonalMask>(std::vector<MaskPtr>{
                        sparse(p[0], device), std::make_shared<NeighbourMask>(on(knn, device), 1)});
@@ -170,13 +189,16 @@ enum class View { apply, transposed, dense, entries, factors };
 at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
   switch (view) {
     case View::apply:
-      return mask.apply(x);
+      return mask.multiply(x);
     case View::transposed:
-      return mask.apply_transposed(x);
-    case View::entries:
-      return mask.entries().front().values.to(x.scalar_type()) * x.sum();
+      return mask.multiply(x, true);
+    case View::entries: {
+      const SparseEntries entries = mask.entries().front();  // without what pads them
+      const auto count = entries.pattern->row_ptr[mask.num_nodes()].item<std::int64_t>();
+      return entries.values.narrow(1, 0, count).to(x.scalar_type()) * x.sum();
+    }
     case View::factors: {
-      const LowRankFactors factors = mask.low_rank();
+      const Factors factors = mask.factors();
       return at::matmul(factors.left, factors.right.transpose(-2, -1)).to(x) * x.sum();
     }
     default:
@@ -187,10 +209,10 @@ at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
 void compare(const MaskCase& each, at::ScalarType dtype) {
   const auto at_home = each.make(leaves_of(each.parameters, at::kCPU, at::kDouble), at::kCPU);
   std::vector<View> views = {View::apply, View::transposed, View::dense};
-  if (at_home->has_entries()) views.push_back(View::entries);
-  if (at_home->has_low_rank()) views.push_back(View::factors);
+  if (at_home->profile().sparse()) views.push_back(View::entries);
+  if (at_home->profile().rank > 0) views.push_back(View::factors);
   std::vector<at::Tensor> values = each.parameters;
-  values.push_back(at::randn({at_home->num_heads(), at_home->num_nodes(), 37}, at::kDouble));
+  values.push_back(at::randn({at_home->heads(), at_home->num_nodes(), 37}, at::kDouble));
   for (const View view : views) {
     SCOPED_TRACE(::testing::Message()
                  << each.name << " " << c10::toString(dtype) << " view " << static_cast<int>(view));

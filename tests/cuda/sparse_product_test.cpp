@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "gpu.h"
-#include "masks/sparse_product_cuda.h"
+#include "masks/gpu.h"
 #include "sample_graphs.h"
 #include "topomask/error.h"
 #include "topomask/grf_mask.h"
@@ -40,8 +40,8 @@ TEST_P(CudaSparseProduct, IsTheCpus) {
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
         const at::Tensor f = at::randn({heads, 7}, dtype).requires_grad_();
         const at::Tensor f_gpu = f.detach().to(kGpu).requires_grad_();
-        const SparseEntries expected = here.with_modulation(f).entries().at(0),
-                            got = there.with_modulation(f_gpu).entries().at(0);
+        const SparseEntries expected = here.with_f(f)->entries().at(0),
+                            got = there.with_f(f_gpu)->entries().at(0);
         // The sums run in the same order.
         EXPECT_TRUE(at::equal(got.values.cpu(), expected.values));
         const at::Tensor grad = at::randn_like(expected.values);
@@ -92,7 +92,7 @@ TEST_P(CudaSparseProduct, FindsWhatItDoesNotList) {
 TEST_P(CudaSparseProduct, EstimatesItsSize) {
   const Graph& graph = GetParam().graph;
   const GrfMask mask(graph, {}, at::ones({1, 5})), on_gpu(graph.to(kGpu), {}, at::ones({1, 5}).to(kGpu));
-  const auto estimated = static_cast<double>(on_gpu.num_entries_total());
+  const auto estimated = static_cast<double>(on_gpu.profile().entries);
   const auto counted = static_cast<double>(mask.entries().at(0).pattern->nnz());
   EXPECT_NEAR(estimated, counted, 0.35 * counted + 8);
 }
@@ -105,7 +105,7 @@ TEST(CudaSparseProducts, IsTheSameAtEveryRun) {
   at::Tensor first_values, first_grad;
   for (int run = 0; run < 4; ++run) {
     const at::Tensor f = at::full({8, 11}, 0.5).to(kGpu).requires_grad_();
-    const at::Tensor values = mask.with_modulation(f).entries().at(0).values;
+    const at::Tensor values = mask.with_f(f)->entries().at(0).values;
     values.square().sum().backward();
     if (run == 0) {
       first_values = values.detach();

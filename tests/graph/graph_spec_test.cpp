@@ -1,13 +1,16 @@
 #include "topomask/graph_spec.h"
 
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 
+#include "graph/cpu/limits.h"
+#include "support/temporary_folder.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
+#include "topomask/graph_io.h"
 
 namespace topomask {
 namespace {
@@ -46,8 +49,8 @@ TEST(GraphSpec, NamesEveryGenerator) {
 
 TEST(GraphSpec, OneSentencePerMistake) {
   EXPECT_EQ(error_of("grid:3xx4"),
-            "--graph grid:3xx4: expected a number for an extent, got '' (the form is "
-            "grid:HxW[xD][,diagonals][,wrap])");
+            "graph 'grid:3xx4': expected a number for an extent, got '' (the form is "
+            "grid:H[xW[xD]][,diagonals][,wrap])");
   EXPECT_THAT(error_of("grid:1x2x3x4"), HasSubstr("expected 1 to 3 extents, got 4"));
   EXPECT_THAT(error_of("grid:3x4,wrop"), HasSubstr("did you mean 'wrap'?"));
   EXPECT_THAT(error_of("path:"), HasSubstr("expected the number of nodes, got nothing"));
@@ -55,16 +58,86 @@ TEST(GraphSpec, OneSentencePerMistake) {
   EXPECT_THAT(error_of("path:5,6"), HasSubstr("'6' is one argument too many"));
   EXPECT_THAT(error_of("path:5a"), HasSubstr("expected a number for the number of nodes, got '5a'"));
   EXPECT_THAT(error_of("path:99999999999999999999"), HasSubstr("out of range"));
-  EXPECT_THAT(error_of("path:-1"), HasSubstr("at least 0, got -1"));
+  EXPECT_THAT(error_of("path:-1"), HasSubstr("at least 1 for the number of nodes, got -1"));
   EXPECT_THAT(error_of("er:10,nan"), HasSubstr("probability in [0, 1]"));
   EXPECT_THAT(error_of("er:10"), HasSubstr("expected the probability, got nothing"));
   EXPECT_THAT(error_of("gird:3x4"),
-              AllOf(StartsWith("--graph gird:3x4: "), HasSubstr("did you mean 'grid'?")));
+              AllOf(StartsWith("graph 'gird:3x4': "), HasSubstr("did you mean 'grid'?")));
   EXPECT_THAT(error_of(""), HasSubstr("expected a file or a generator"));
   EXPECT_NE(error_of("no/such/file.mtx"), "no error");
 }
 
+// A size of zero is a mistake; the library itself can make a graph without nodes.
+TEST(GraphSpec, SizesOfZeroAreMistakes) {
+  for (const char* spec :
+       {"path:0", "cycle:0", "grid:0", "grid:0x5", "grid:5x0", "grid:2x0x3,wrap", "er:0,0.5", "ba:0,0",
+        "ba:0,1", "ba:5,0", "regular:0,0", "regular:5,0", "regular:0,3", "torus:0,3", "torus:9,0",
+        "knn:points.ply,0", "path:-3", "grid:-1x5", "knn:points.ply,-2"}) {
+    EXPECT_THAT(error_of(spec),
+                AllOf(StartsWith(std::string("graph '") + spec + "': expected at least 1 for "),
+                      HasSubstr("(the form is ")));
+  }
+  EXPECT_EQ(path_graph(0).num_nodes(), 0);
+  EXPECT_EQ(grid_graph({0, 5}).num_nodes(), 0);
+  EXPECT_EQ(erdos_renyi(0, 0.5).num_nodes(), 0);
+  EXPECT_EQ(random_regular(5, 0).num_entries(), 0);
+}
+
+TEST(GraphSpec, SizesThatDoNotFitEachOtherAreOneSentence) {
+  const auto expect = [](const std::string& spec, const char* part) {
+    EXPECT_THAT(error_of(spec), AllOf(StartsWith("graph '" + spec + "': "), HasSubstr(part)));
+  };
+  expect("ba:5,5", "fewer than N = 5");
+  expect("ba:1,1", "fewer than N = 1");
+  expect("regular:5,7", "less than N = 5, got 7");
+  expect("regular:5,3", "N * degree to be even");
+  expect("torus:0x3", "expected a number for the number of points, got '0x3'");
+  expect("tree:-1", "depth of at least 0");
+  expect("tree:3,0", "branching of at least 1");
+  expect("hypercube:-1", "0 to 30");
+  expect("hypercube:40", "0 to 30");
+  expect("er:10,-0.5", "probability in [0, 1]");
+  expect("er:10,1.5", "probability in [0, 1]");
+  expect("er:10,0.5,-1", "the seed");
+  expect("karate:5", "too many");
+  // Small but defined.
+  EXPECT_EQ(load_graph("path:1").graph.num_nodes(), 1);
+  EXPECT_EQ(load_graph("cycle:1").graph.num_entries(), 0);
+  EXPECT_EQ(load_graph("grid:1x1x1,wrap,diagonals").graph.num_nodes(), 1);
+  EXPECT_EQ(load_graph("hypercube:0").graph.num_nodes(), 1);
+  EXPECT_EQ(load_graph("tree:0").graph.num_nodes(), 1);
+  EXPECT_EQ(load_graph("er:10,0").graph.num_entries(), 0);
+  EXPECT_EQ(load_graph("er:10,1").graph.num_entries(), 90);
+  EXPECT_EQ(load_graph("ba:2,1").graph.num_entries(), 2);
+  EXPECT_EQ(load_graph("regular:4,3").graph.num_entries(), 12);
+}
+
+// --help, messages, the page on graphs and docstrings all come from one table.
+TEST(GraphSpec, FormsAreListedOnce) {
+  std::ifstream file(TOPOMASK_DOCS "graphs.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}}, text = graph_forms_text();
+  const std::string unknown = error_of("nonsense");
+  for (const GraphForm& form : graph_forms()) {
+    SCOPED_TRACE(form.name);
+    EXPECT_THAT(page,
+                HasSubstr("| `" + form.form + "` | " + form.description + " | `" + form.example + "` |"));
+    EXPECT_THAT(text, HasSubstr("  " + form.form + " "));
+    EXPECT_THAT(text, HasSubstr(form.description));
+    EXPECT_THAT(unknown, HasSubstr(form.name));
+    EXPECT_THAT(form.form, StartsWith(form.name));
+    if (form.name != "knn") EXPECT_GT(load_graph(form.example).graph.num_nodes(), 0);
+  }
+  for (const std::string& extension : graph_file_extensions()) {
+    EXPECT_THAT(page, HasSubstr(extension));
+    EXPECT_THAT(text, HasSubstr(extension));
+  }
+  EXPECT_THAT(page, HasSubstr("K is " + std::to_string(KnnOptions().k) + " by default"));
+}
+
 TEST(GraphSpec, SizesAreCheckedBeforeAllocation) {
+  EXPECT_NO_THROW(check_memory("here", 1e6));
+  EXPECT_THROW(check_memory("here", 1e18), Error);
+
   EXPECT_THAT(error_of("grid:100000x100000"), HasSubstr("at most 2^31 - 1"));
   EXPECT_THAT(error_of("grid:1200x1200x1200,diagonals"), HasSubstr("at most 2^32 entries"));
   EXPECT_THAT(error_of("er:2000000000,0.5"), HasSubstr("at most 2^32 entries"));
@@ -77,38 +150,68 @@ TEST(GraphSpec, SizesAreCheckedBeforeAllocation) {
 TEST(GraphSpec, PolicyAppliesToGeneratedGraphs) {
   GraphPolicy policy;
   policy.isolated = Isolated::drop;
-  const NamedGraph sparse = load_graph("er:60,0.01,1", policy);
+  const LoadedGraph sparse = load_graph("er:60,0.01,1", {.policy = policy, .read = {}});
   EXPECT_LT(sparse.graph.num_nodes(), 60);
   EXPECT_EQ(summarise(sparse.graph).isolated, 0);
   ASSERT_EQ(static_cast<std::int64_t>(sparse.names.size()), sparse.graph.num_nodes());
   policy = {};
   policy.components = Components::drop;
-  EXPECT_EQ(summarise(load_graph("er:60,0.01,1", policy).graph).components, 1);
+  EXPECT_EQ(summarise(load_graph("er:60,0.01,1", {.policy = policy, .read = {}}).graph).components, 1);
   // Read as directed, every entry becomes an edge of its own.
   policy = {};
   policy.direction = Direction::directed;
-  const Graph directed = load_graph("cycle:5", policy).graph;
+  const Graph directed = load_graph("cycle:5", {.policy = policy, .read = {}}).graph;
   EXPECT_TRUE(directed.directed);
   EXPECT_EQ(summarise(directed).edges, 10);
 }
 
 TEST(GraphSpec, FilesAndTheirNames) {
-  const auto folder =
-      std::filesystem::temp_directory_path() /
-      ("topomask_graph_spec_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()));
-  std::filesystem::create_directories(folder);
-  const std::string edges = folder / "named.tsv", points = folder / "points.csv";
-  std::ofstream(edges) << "ann\tbob\nbob\tcat\ndan\teve\n";
-  std::ofstream(points) << "0,0\n1,0\n3,0\n";
-  GraphPolicy policy;
-  policy.components = Components::drop;
+  const testing::TemporaryFolder folder;
+  const std::string edges = folder.write("named.tsv", "ann\tbob\nbob\tcat\ndan\teve\n");
+  LoadOptions largest;
+  largest.policy.components = Components::drop;
   EXPECT_THAT(load_graph(edges).names, ElementsAre("ann", "bob", "cat", "dan", "eve"));
-  EXPECT_THAT(load_graph(edges, policy).names, ElementsAre("ann", "bob", "cat"));
+  EXPECT_THAT(load_graph(edges, largest).names, ElementsAre("ann", "bob", "cat"));
+  LoadOptions small;
+  small.read.max_file_size = 5;
+  EXPECT_THROW(load_graph(edges, small), Error);
+  const std::string points = folder.write("points.csv", "0,0\n1,0\n3,0\n");
+  EXPECT_THROW(load_graph("knn:" + points, small), Error);
+}
+
+TEST(GraphSpec, NeighboursOfPointsInAFile) {
+  const testing::TemporaryFolder folder;
+  const std::string points = folder.write("points.csv", "0,0\n1,0\n3,0\n8,0.1\n20,0\n21,5\n");
   const Graph nearest = load_graph("knn:" + points + ",1").graph;
   EXPECT_TRUE(nearest.directed);
   EXPECT_EQ(nearest.col[2].item<int>(), 1);
   EXPECT_FALSE(load_graph("knn:" + points + ",1,symmetric").graph.directed);
-  std::filesystem::remove_all(folder);
+  // Without K, and without a word about symmetry, the options' own defaults hold.
+  const at::Tensor tensor =
+      at::tensor({0.0, 0.0, 1.0, 0.0, 3.0, 0.0, 8.0, 0.1, 20.0, 0.0, 21.0, 5.0}, at::kDouble).view({6, 2});
+  const Graph plain = load_graph("knn:" + points).graph, expected = knn_graph(tensor, KnnOptions{});
+  EXPECT_EQ(plain.directed, expected.directed);
+  EXPECT_TRUE(plain.col.equal(expected.col));
+  KnnOptions both;
+  both.symmetric = true;
+  EXPECT_TRUE(load_graph("knn:" + points + ",symmetric").graph.col.equal(knn_graph(tensor, both).col));
+}
+
+TEST(GraphSpec, WarnsOfGraphsThatAreHardlyMeant) {
+  const testing::TemporaryFolder folder;
+  const std::string cloud = folder.write("cloud.obj", "v 0 0 0\nv 1 0 0\n");
+  EXPECT_THAT(load_graph(cloud).warnings, ElementsAre(HasSubstr("2 nodes and no edges")));
+  LoadOptions joined;
+  joined.policy.isolated = Isolated::drop;
+  EXPECT_EQ(load_graph(cloud, joined).graph.num_nodes(), 0);
+  EXPECT_THAT(load_graph(cloud, joined).warnings,
+              ElementsAre(HasSubstr("no edges"), HasSubstr("no node is left")));
+  EXPECT_THAT(load_graph("er:5,0", joined).warnings, ElementsAre(HasSubstr("no node is left of 5")));
+  const std::string nothing =
+      folder.write("nothing.mtx", "%%MatrixMarket matrix coordinate pattern general\n0 0 0\n");
+  EXPECT_EQ(load_graph(nothing).graph.num_nodes(), 0);
+  EXPECT_THAT(load_graph(nothing).warnings, ElementsAre(HasSubstr("0 nodes")));
+  EXPECT_TRUE(load_graph("karate").warnings.empty());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <numbers>
@@ -160,6 +161,29 @@ TEST(KernelSpec, DefaultsAndOrder) {
   EXPECT_EQ(kernel.d, 2);
   EXPECT_EQ(NodeKernel::parse("p-step:a=4,p=1").to_string(), "p-step:p=1,a=4");
   EXPECT_EQ(NodeKernel::parse("coefficients:1,-0.1,1e-3").series, (std::vector<double>{1, -0.1, 1e-3}));
+}
+
+// --help, messages and docstrings come from one table; the page on mathematics explains it.
+TEST(KernelSpec, FormsAreListedOnce) {
+  std::ifstream file(TOPOMASK_DOCS "mathematics.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}}, text = kernel_forms_text();
+  const std::string unknown = error_of([] { NodeKernel::parse("nonsense"); });
+  for (const KernelForm& form : kernel_forms()) {
+    SCOPED_TRACE(form.name);
+    EXPECT_THAT(text, HasSubstr("  " + form.form + " "));
+    EXPECT_THAT(text, HasSubstr(form.description));
+    EXPECT_THAT(unknown, HasSubstr(form.name));
+    const bool series = form.name == "coefficients" || form.name == "modulation";
+    if (series) continue;
+    EXPECT_THAT(page, HasSubstr("| `" + form.name));
+    EXPECT_EQ(NodeKernel::parse(form.name).to_string(), form.form) << "the defaults are those of the form";
+    EXPECT_EQ(NodeKernel::parse(form.form).to_string(), form.form);
+  }
+  EXPECT_EQ(NodeKernel().to_string(), kernel_forms().front().form);
+  EXPECT_EQ(kernel_forms().front().form, "reg-laplacian:d=2,sigma2=0.25");
+  ASSERT_EQ(kernel_forms().front().parameters.size(), 2u);
+  EXPECT_EQ(kernel_forms().front().parameters[1].name, "sigma2");
+  EXPECT_EQ(kernel_forms().front().parameters[1].default_value, 0.25);
 }
 
 TEST(KernelSpec, MistakesAreOneSentence) {

@@ -1,4 +1,4 @@
-#include "topomask/absolute_mask.h"
+#include "topomask/mask_combinators.h"
 
 #include "gradcheck.h"
 #include "topomask/graph_builders.h"

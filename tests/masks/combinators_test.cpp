@@ -1,4 +1,5 @@
 // Sums, scalings, global tokens and block-diagonal batches of masks of every kind.
+#include "support/pattern_per_head.h"
 #include "dense_oracles.h"
 #include "gradcheck.h"
 #include "topomask/graph_builders.h"
@@ -24,35 +25,16 @@ MaskPtr causal() {
   return std::make_shared<CausalMask>(4);
 }
 
-// A sparse mask with a pattern of its own for every head, as walks of their own give each head.
-class PatternPerHead final : public Mask {
- public:
-  PatternPerHead() {
-    for (const int h : {0, 1}) {
-      patterns_.push_back(std::make_shared<const SparsePattern>(SparsePattern::from_rows(
-          at::tensor({0, 1, 2, 2, 3}, at::kLong), at::tensor({h, 2, h + 1}, at::kInt))));
-    }
+MaskPtr pattern_per_head() {
+  std::vector<SparseEntries> entries;
+  const at::Tensor values = parameter({2, 3}, 6);
+  for (const int h : {0, 1}) {
+    const auto pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(
+        at::tensor({0, 1, 2, 2, 3}, at::kLong), at::tensor({h, 2, h + 1}, at::kInt)));
+    entries.push_back({pattern, values.narrow(0, h, 1).detach().requires_grad_(true)});
   }
-  std::string name() const override { return "pattern-per-head"; }
-  std::int64_t num_nodes() const override { return 4; }
-  std::int64_t num_heads() const override { return 2; }
-  std::vector<at::Tensor> parameters() const override { return {values_}; }
-  at::Tensor apply(const at::Tensor& x) const override { return at::matmul(Mask::dense(x.scalar_type()), x); }
-  at::Tensor apply_transposed(const at::Tensor& x) const override {
-    return at::matmul(Mask::dense(x.scalar_type()).transpose(1, 2), x);
-  }
-  bool has_entries() const override { return true; }
-  bool entries_per_head() const override { return true; }
-  std::int64_t num_entries_total() const override { return 6; }
-  std::vector<SparseEntries> entries() const override {
-    return {{patterns_[0], values_.narrow(0, 0, 1)}, {patterns_[1], values_.narrow(0, 1, 1)}};
-  }
-  MaskCost cost() const override { return {}; }
-
- private:
-  std::vector<std::shared_ptr<const SparsePattern>> patterns_;
-  at::Tensor values_ = parameter({2, 3}, 6);
-};
+  return std::make_shared<testing::PatternPerHead>(std::move(entries));
+}
 
 at::Tensor dense_of(const MaskPtr& mask) {
   return mask->dense(at::kDouble).detach();
@@ -68,7 +50,7 @@ TEST(SumMask, MatchesTheDenseMatrix) {
   };
   check_sum({sparse()});
   check_sum({sparse(), neighbours()});
-  check_sum({sparse(), sparse(1), std::make_shared<PatternPerHead>(), neighbours()});
+  check_sum({sparse(), sparse(1), pattern_per_head(), neighbours()});
   check_sum({factors(), std::make_shared<NoMask>(4)});
   check_sum({causal(), sparse(), factors()});
   check_sum({causal(), std::make_shared<NoMask>(4)});
@@ -80,18 +62,18 @@ TEST(SumMask, EntriesFollowTheParameters) {
       SparsePattern::from_rows(at::tensor({0, 1, 3}, at::kLong), at::tensor({0, 0, 1}, at::kInt)));
   const auto part = std::make_shared<SparseMask>(pattern, values);
   const SumMask twice({part, part});
-  EXPECT_EQ(twice.num_entries_total(), 6);  // an upper bound before the patterns are merged
+  EXPECT_EQ(twice.profile().entries, 6);  // an upper bound before the patterns are merged
   EXPECT_EQ(twice.entries()[0].values.sum().item<double>(), 6);
-  EXPECT_EQ(twice.num_entries_total(), 3);
+  EXPECT_EQ(twice.profile().entries, 3);
   values.fill_(5);
   EXPECT_EQ(twice.entries()[0].values.sum().item<double>(), 30);
   EXPECT_EQ(twice.entries()[0].pattern, twice.entries()[0].pattern);
-  EXPECT_EQ(twice.parameters().size(), 1u);
+  EXPECT_EQ(twice.parameters().size(), 2u);  // once for each part
 }
 
 TEST(ScaledMask, MatchesTheDenseMatrix) {
   for (const MaskPtr& mask :
-       {sparse(), neighbours(), factors(), causal(), MaskPtr(std::make_shared<PatternPerHead>())}) {
+       {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
     const at::Tensor one = parameter({4}, 1), heads = parameter({2, 4}, 2);
     for (const auto& [row, column] :
          {std::pair{one, heads}, {heads, one}, {heads, at::Tensor()}, {at::Tensor(), one}}) {
@@ -101,7 +83,7 @@ TEST(ScaledMask, MatchesTheDenseMatrix) {
       };
       at::Tensor oracle = at::matmul(at::matmul(as_matrix(row), dense_of(mask)), as_matrix(column));
       const ScaledMask scaled(mask, row, column);
-      expect_matches(scaled, oracle.expand({scaled.num_heads(), 4, 4}));
+      expect_matches(scaled, oracle.expand({scaled.heads(), 4, 4}));
       check_gradients(scaled);
     }
   }
@@ -118,11 +100,11 @@ TEST(ScaledMask, MatchesTheDenseMatrix) {
 
 TEST(GlobalTokensMask, MatchesTheDenseMatrix) {
   for (const MaskPtr& mask :
-       {sparse(), neighbours(), factors(), causal(), MaskPtr(std::make_shared<PatternPerHead>())}) {
+       {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
     for (const std::int64_t global : {0, 1, 3}) {
       const at::Tensor base = dense_of(mask);
       const at::Tensor oracle =
-          matrix_of(mask->num_heads(), 4 + global, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
+          matrix_of(mask->heads(), 4 + global, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
             return i < global || j < global ? 1.0 : base[h][i - global][j - global].item<double>();
           });
       const GlobalTokensMask with_global(mask, global);
@@ -137,8 +119,8 @@ TEST(GlobalTokensMask, MatchesTheDenseMatrix) {
 TEST(BlockDiagonalMask, MatchesTheDenseMatrix) {
   const auto check_blocks = [](const std::vector<MaskPtr>& masks, const std::vector<std::int64_t>& ptr) {
     const BlockDiagonalMask blocks(masks);
-    EXPECT_EQ(blocks.ptr(), ptr);
-    at::Tensor oracle = at::zeros({blocks.num_heads(), ptr.back(), ptr.back()}, at::kDouble);
+    EXPECT_EQ(blocks.blocks(), ptr);
+    at::Tensor oracle = at::zeros({blocks.heads(), ptr.back(), ptr.back()}, at::kDouble);
     for (std::size_t b = 0; b < masks.size(); ++b) {
       const std::int64_t rows = ptr[b + 1] - ptr[b];
       oracle.narrow(1, ptr[b], rows).narrow(2, ptr[b], rows).copy_(dense_of(masks[b]));
@@ -149,7 +131,7 @@ TEST(BlockDiagonalMask, MatchesTheDenseMatrix) {
   const MaskPtr single = std::make_shared<NeighbourMask>(path_graph(1));
   check_blocks({sparse(), single, neighbours()}, {0, 4, 5, 9});
   check_blocks({causal(), factors(), single}, {0, 4, 8, 9});
-  check_blocks({std::make_shared<PatternPerHead>(), sparse()}, {0, 4, 8});
+  check_blocks({pattern_per_head(), sparse()}, {0, 4, 8});
   check_blocks({causal()}, {0, 4});
 }
 

@@ -51,9 +51,9 @@ TEST_P(GrfMasks, AgreeWithTheProductOfTheirFeatures) {
           at::stack({dense_product(grf.features(0), f[0]), dense_product(grf.features(1), f[1])});
       const at::Tensor x = at::rand({2, n, 5}, at::kDouble);
       EXPECT_TRUE(at::allclose(mask->dense(at::kDouble), expected, 1e-10, 1e-12));
-      EXPECT_TRUE(at::allclose(mask->apply(x), at::matmul(expected, x), 1e-10, 1e-12));
+      EXPECT_TRUE(at::allclose(mask->multiply(x), at::matmul(expected, x), 1e-10, 1e-12));
       EXPECT_TRUE(
-          at::allclose(mask->apply_transposed(x), at::matmul(expected.transpose(1, 2), x), 1e-10, 1e-12));
+          at::allclose(mask->multiply(x, true), at::matmul(expected.transpose(1, 2), x), 1e-10, 1e-12));
       EXPECT_EQ(mask->entries().size(), own_walks ? 2u : 1u);
     }
   }
@@ -66,14 +66,14 @@ TEST_P(GrfMasks, PassGradientsToTheModulation) {
   const at::Tensor x = at::rand({2, 9, 3}, at::kDouble), weight = at::rand({2, 9, 3}, at::kDouble);
   const at::Tensor entry_weight = at::rand({base.entries()[0].values.numel()}, at::kDouble);
   const at::Tensor f = at::rand({2, 4}, at::kDouble);
-  expect_gradients([&](const auto& in) { return (base.with_modulation(in[0]).apply(in[1]) * weight).sum(); },
+  expect_gradients([&](const auto& in) { return (base.with_f(in[0])->multiply(in[1]) * weight).sum(); },
                    {f, x});
   expect_gradients(
-      [&](const auto& in) { return (base.with_modulation(in[0]).apply_transposed(in[1]) * weight).sum(); },
+      [&](const auto& in) { return (base.with_f(in[0])->multiply(in[1], true) * weight).sum(); },
       {f, x});
   expect_gradients(
       [&](const auto& in) {
-        return (base.with_modulation(in[0]).entries()[0].values.flatten() * entry_weight).sum();
+        return (base.with_f(in[0])->entries()[0].values.flatten() * entry_weight).sum();
       },
       {f});
 }
@@ -110,10 +110,10 @@ INSTANTIATE_TEST_SUITE_P(All, GrfMasks,
 TEST(GrfMask, EstimatesItsNumberOfEntries) {
   const Graph graph = normalise(grid_graph({40, 40}), Normalisation::symmetric);
   const GrfMask mask(graph, options_for(Ensembles::shared), at::ones({4}));
-  const auto estimate = static_cast<double>(mask.num_entries_total());
+  const auto estimate = static_cast<double>(mask.profile().entries);
   const auto exact = static_cast<double>(mask.entries()[0].pattern->nnz());
   EXPECT_NEAR(estimate / exact, 1, 0.1);
-  EXPECT_EQ(static_cast<double>(mask.num_entries_total()), exact);
+  EXPECT_EQ(static_cast<double>(mask.profile().entries), exact);
 }
 
 TEST(GrfMask, FollowsAModulationThatChangesInPlace) {
@@ -131,8 +131,8 @@ TEST(GrfMask, RejectsAModulationThatDoesNotFit) {
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 2, 2})), Error);
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2}, at::kInt)), Error);
   const auto mask = GrfMask::per_head(graph, {}, at::ones({2, 3}));
-  EXPECT_THROW(mask->with_modulation(at::ones({3, 3})), Error);
-  EXPECT_THROW(mask->apply(at::ones({2, 5, 1})), Error);
+  EXPECT_THROW(mask->with_f(at::ones({3, 3})), Error);
+  EXPECT_THROW(mask->multiply(at::ones({2, 5, 1})), Error);
 }
 
 TEST(PowerSeriesMask, IsThePolynomialInW) {
@@ -148,11 +148,11 @@ TEST(PowerSeriesMask, IsThePolynomialInW) {
     const at::Tensor expected = at::stack(heads);
     const PowerSeriesMask mask(graph, alpha);
     const at::Tensor x = at::rand({2, n, 3}, at::kDouble);
-    EXPECT_TRUE(at::allclose(mask.apply(x), at::matmul(expected, x)));
-    EXPECT_TRUE(at::allclose(mask.apply_transposed(x), at::matmul(expected.transpose(1, 2), x)));
+    EXPECT_TRUE(at::allclose(mask.multiply(x), at::matmul(expected, x)));
+    EXPECT_TRUE(at::allclose(mask.multiply(x, true), at::matmul(expected.transpose(1, 2), x)));
     EXPECT_TRUE(at::allclose(mask.dense(at::kDouble), expected));
     expect_gradients(
-        [&](const auto& in) { return PowerSeriesMask(graph, in[0]).apply(in[1]).square().sum(); },
+        [&](const auto& in) { return PowerSeriesMask(graph, in[0]).multiply(in[1]).square().sum(); },
         {alpha, x});
   }
 }

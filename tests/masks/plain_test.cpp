@@ -87,7 +87,7 @@ TEST(DegreeMask, MatchesTheDenseMatrix) {
           });
       const DegreeMask mask(graph, logits);
       expect_matches(mask, oracle);
-      EXPECT_EQ(mask.low_rank().left.size(2), 2);
+      EXPECT_EQ(mask.factors().left.size(2), 2);
     }
   }
 }
@@ -195,8 +195,8 @@ TEST(SparsePattern, RejectsUnsoundRows) {
 
 TEST(Masks, RejectInputsOfTheWrongShape) {
   const auto rejects = [](const Mask& mask, const at::Tensor& x, std::initializer_list<const char*> parts) {
-    expect_error([&] { mask.apply(x); }, parts);
-    expect_error([&] { mask.apply_transposed(x); }, parts);
+    expect_error([&] { mask.multiply(x); }, parts);
+    expect_error([&] { mask.multiply(x, true); }, parts);
   };
   const LearnedFeaturesMask two_heads(test_values({2, 5, 3}));
   rejects(two_heads, test_values({3, 5, 1}),
@@ -207,7 +207,7 @@ TEST(Masks, RejectInputsOfTheWrongShape) {
   rejects(two_heads, at::Tensor(), {"undefined"});
   rejects(NeighbourMask(path_graph(5)), test_values({2, 4, 1}), {"neighbours", "[heads, 5, columns]"});
   expect_error([] { NoMask(3).entries(); }, {"'none'", "no sparse entries"});
-  expect_error([] { CausalMask(3).low_rank(); }, {"'causal'", "no low-rank factors"});
+  expect_error([] { CausalMask(3).factors(); }, {"'causal'", "no low-rank factors"});
   expect_error([] { NoMask(3).dense(at::kHalf); }, {"'none'", "float32 or float64", "Half"});
 }
 

@@ -80,13 +80,13 @@ TEST(ConvolutionalSpe, IsUnbiased) {
 template <class Variant>
 void expect_operator(const Variant& variant) {
   const auto mask = variant.mask(3, 11);
-  const LowRankFactors factors = mask->low_rank();
+  const Factors factors = mask->factors();
   EXPECT_EQ(factors.left.sizes(), (std::vector<std::int64_t>{2, kNodes, 3}));
   expect_matches(*mask, at::matmul(factors.left, factors.right.transpose(1, 2)).detach());
   check_gradients(*mask);
   // The same seed gives the same noise, another seed other noise, and heads do not share theirs.
-  EXPECT_EQ(max_difference(variant.mask(3, 11)->low_rank().left, factors.left), 0);
-  EXPECT_GT(max_difference(variant.mask(3, 12)->low_rank().left, factors.left), 0.1);
+  EXPECT_EQ(max_difference(variant.mask(3, 11)->factors().left, factors.left), 0);
+  EXPECT_GT(max_difference(variant.mask(3, 12)->factors().left, factors.left), 0.1);
 }
 
 TEST(SineSpe, IsAnOperator) {
@@ -98,10 +98,10 @@ TEST(ConvolutionalSpe, IsAnOperator) {
 
 TEST(SineSpe, HeadsDrawTheirOwnNoise) {
   const at::Tensor same = at::ones({2, 3}, at::kDouble);
-  const at::Tensor left = SpeMask::sine(kNodes, same * 0.1, same, same, 4, 0)->low_rank().left;
+  const at::Tensor left = SpeMask::sine(kNodes, same * 0.1, same, same, 4, 0)->factors().left;
   EXPECT_GT(max_difference(left[0], left[1]), 0.1);
   const at::Tensor one = same.narrow(0, 0, 1);
-  EXPECT_EQ(max_difference(SpeMask::sine(kNodes, one * 0.1, one, one, 4, 0)->low_rank().left[0], left[0]), 0);
+  EXPECT_EQ(max_difference(SpeMask::sine(kNodes, one * 0.1, one, one, 4, 0)->factors().left[0], left[0]), 0);
 }
 
 TEST(Spe, ChecksItsArguments) {

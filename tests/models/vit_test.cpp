@@ -268,7 +268,7 @@ TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
     EXPECT_NEAR(f[1][2].item<double>(), std::exp(-0.02), 1e-7);
     f.copy_(test_values(f.sizes()));  // of both signs
     const MaskPtr mask = module->mask();
-    EXPECT_EQ(mask->has_entries(), c.sparse);
+    EXPECT_EQ(mask->profile().sparse(), c.sparse);
     FeatureOptions features;
     features.walks.num_walks = 5;
     features.walks.p_halt = 0.2;

@@ -103,7 +103,7 @@ def test_errors() -> None:
         (lambda: Graph.load("no-such-file.mtx"), "no-such-file.mtx"),
         (lambda: Graph.grid(2, 2).normalised("symetric"), "did you mean 'symmetric'"),
         (lambda: Graph.from_scipy(scipy.sparse.eye(2, 3)), "square"),
-        (lambda: topomask.GRFMask(Graph.grid(2, 2), seed=-1), "seed must be between"),
+        (lambda: topomask.GRFMask(Graph.grid(2, 2), seed=-1), "seed: expected a whole number between 0"),
     ):
         with pytest.raises(ValueError, match=message):
             make()

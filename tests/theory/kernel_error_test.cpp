@@ -60,11 +60,11 @@ TEST(KernelErrorStudy, AgreesWithDenseProducts) {
   }
 }
 
-TEST(KernelErrorStudy, ReproducesTheLiteratureOnTheKarateClub) {
+TEST(KernelErrorStudy, ReproducesTheAuthorsCodeOnTheKarateClub) {
   const Graph graph = karate();
-  // The published row is headed sigma^2 = 0.25, but its figures are those of the series variable 0.25 W,
-  // which is sigma2 = 1/3 here (sigma2 / (1 + sigma2) = 0.25); an independent simulation of both agrees with
-  // ours.
+  // The first figure comes from running the authors' code with sigma^2 = 0.25, the others from a simulation
+  // of our own. That code sets the series variable to 0.25 W, which is sigma2 = 1/3 here (sigma2 / (1 +
+  // sigma2) = 0.25).
   const NodeKernel kernel = NodeKernel::parse("reg-laplacian:d=2,sigma2=0.3333333333333333");
   const struct {
     Ensembles ensembles;

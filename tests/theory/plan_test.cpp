@@ -16,11 +16,27 @@ namespace {
 
 const NodeKernel kRegLaplacian = NodeKernel::parse("reg-laplacian:d=2,sigma2=0.25");
 
-const EngineCost& engine(const FeaturePlan& plan, const std::string& name) {
-  for (const EngineCost& cost : plan.engines) {
-    if (cost.engine == name) return cost;
+const PlanCandidate& candidate(const FeaturePlan& plan, Engine engine) {
+  for (const PlanCandidate& c : plan.attention.candidates) {
+    if (c.engine == engine) return c;
   }
-  throw std::out_of_range(name);
+  throw std::out_of_range("engine");
+}
+
+at::Tensor as_tensor(const std::vector<double>& values) {
+  at::Tensor tensor = at::zeros({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<double>());
+  return tensor;
+}
+
+// |M_hat - M|, the slow way.
+at::Tensor absolute_error(const Graph& graph, const FeatureOptions& options, const at::Tensor& target) {
+  const GraphFeatures sample = sample_features(graph, options);
+  return sample.query.to_dense(as_tensor(feature_modulation(kRegLaplacian, options)))
+      .matmul(sample.key.to_dense(as_tensor(key_modulation(kRegLaplacian, options))).t())
+      .sub(target)
+      .abs()
+      .contiguous();
 }
 
 TEST(GaussianQuantile, KnownValues) {
@@ -50,21 +66,9 @@ TEST(Plan, MeasuredWalksReachTheRequestedError) {
       const at::Tensor target = estimated_target(graph, kRegLaplacian, options);
       const int trials = 100;
       std::vector<int> beyond(34 * 34, 0);
-      const std::vector<double> f = feature_modulation(kRegLaplacian, options);
-      const std::vector<double> g = key_modulation(kRegLaplacian, options);
-      const auto as_tensor = [](std::vector<double> values) {
-        at::Tensor tensor = at::zeros({static_cast<std::int64_t>(values.size())}, at::kDouble);
-        std::copy(values.begin(), values.end(), tensor.data_ptr<double>());
-        return tensor;
-      };
       for (int trial = 0; trial < trials; ++trial) {
         options.walks.seed = 1000 + trial;
-        const GraphFeatures sample = sample_features(graph, options);
-        const at::Tensor error = sample.query.to_dense(as_tensor(f))
-                                     .matmul(sample.key.to_dense(as_tensor(g)).t())
-                                     .sub(target)
-                                     .abs()
-                                     .contiguous();
+        const at::Tensor error = absolute_error(graph, options, target);
         for (int e = 0; e < 34 * 34; ++e)
           beyond[e] += error.const_data_ptr<double>()[e] > request.error ? 1 : 0;
       }
@@ -91,6 +95,75 @@ TEST(Plan, TheoryAsksForMoreThanMeasurement) {
   EXPECT_LE(plan.nonzeros_mean, plan.sparsity_bound);
 }
 
+// A bound that holds for each entry leaves some of N^2 entries outside in nearly every sample; the union
+// bound is about all of them.
+TEST(Plan, AllEntriesAtOnceNeedTheUnionBound) {
+  const Graph graph = normalise(karate_club(), Normalisation::symmetric);
+  for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
+    FeatureOptions options;
+    options.ensembles = ensembles;
+    PlanOptions request;
+    request.error = 0.05;
+    const FeaturePlan one = plan_features(graph, kRegLaplacian, options, request);
+    request.scope = PlanScope::all_entries;
+    const FeaturePlan all = plan_features(graph, kRegLaplacian, options, request);
+    EXPECT_EQ(one.entries, 1);
+    EXPECT_EQ(all.entries, ensembles == Ensembles::shared ? 34 * 35 / 2 : 34 * 34);
+    EXPECT_GT(all.walks_theorem, one.walks_theorem);
+    if (ensembles != Ensembles::asymmetric) {
+      EXPECT_EQ(all.walks_theorem,
+                walks_needed(0.05, (1 - request.confidence) / static_cast<double>(all.entries), all.c));
+    }
+    const at::Tensor target = estimated_target(graph, kRegLaplacian, options);
+    const auto seeds_outside = [&](std::int64_t walks) {
+      options.walks.num_walks = walks;
+      int outside = 0;
+      for (int trial = 0; trial < 200; ++trial) {
+        options.walks.seed = 5000 + trial;
+        outside += absolute_error(graph, options, target).max().item<double>() > request.error ? 1 : 0;
+      }
+      return outside / 200.0;
+    };
+    const double share_one = seeds_outside(one.walks_measured), share_all = seeds_outside(all.walks_measured);
+    RecordProperty("ensembles " + std::to_string(static_cast<int>(ensembles)),
+                   std::to_string(one.walks_measured) + " walks " + std::to_string(share_one) + ", " +
+                       std::to_string(all.walks_measured) + " walks " + std::to_string(share_all));
+    EXPECT_GT(share_one, 0.5);
+    EXPECT_LE(share_all, 0.05 + 4 * std::sqrt(0.05 * 0.95 / 200));
+  }
+}
+
+TEST(Plan, TheTheoremsNumberIsOnlyForWalksThatItCovers) {
+  const Graph graph = normalise(grid_graph({6, 6}), Normalisation::max_degree);
+  FeatureOptions covered;
+  covered.walks.p_halt = 0.1;
+  covered.walks.max_hops = 6;
+  const auto note = [&](const FeatureOptions& options) {
+    const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, {});
+    EXPECT_EQ(plan.theorem_applies, plan.note.empty());
+    EXPECT_EQ(plan.walks_theorem < 0, !plan.theorem_applies);
+    EXPECT_EQ(std::isnan(plan.c), !plan.theorem_applies);
+    EXPECT_GT(plan.walks_measured, 0);
+    return plan.note;
+  };
+  EXPECT_EQ(note(covered), "");
+  FeatureOptions options = covered;
+  options.walks.length = LengthLaw::fixed;
+  EXPECT_THAT(note(options), testing::HasSubstr("geometric lengths"));
+  options.walks.length = LengthLaw::survival;
+  options.walks.survival = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
+  EXPECT_THAT(note(options), testing::HasSubstr("geometric lengths"));
+  for (const Coupling coupling : {Coupling::antithetic, Coupling::repelling, Coupling::both}) {
+    options = covered;
+    options.walks.coupling = coupling;
+    EXPECT_THAT(note(options), testing::HasSubstr("independent walkers"));
+  }
+  options = covered;
+  options.walks.step = StepLaw::weighted;
+  options.importance_weights = false;
+  EXPECT_EQ(note(options), "the theorem does not apply: it needs uniform steps and importance weights");
+}
+
 TEST(Plan, SaysSoWhereTheTheoremPromisesNothing) {
   FeatureOptions options;
   options.walks.p_halt = 1;
@@ -108,13 +181,11 @@ TEST(Plan, CostsFollowTheCounts) {
   request.features = 8;
   request.channels = 16;
   const FeaturePlan plan = plan_features(graph, kRegLaplacian, options, request);
-  ASSERT_EQ(plan.engines.size(), 3u);
-  EXPECT_DOUBLE_EQ(engine(plan, "dense").multiply_adds, 144.0 * 144 * 25);
-  EXPECT_DOUBLE_EQ(engine(plan, "feature").multiply_adds, 2.0 * static_cast<double>(plan.nnz_query) * 8 * 17);
-  EXPECT_DOUBLE_EQ(engine(plan, "mask").multiply_adds, plan.nnz_mask * 25);
-  for (const EngineCost& cost : plan.engines) {
-    EXPECT_GE(cost.multiply_adds, engine(plan, plan.cheapest).multiply_adds);
-    EXPECT_GT(cost.bytes, 0);
+  ASSERT_EQ(plan.attention.candidates.size(), 3u);
+  EXPECT_DOUBLE_EQ(candidate(plan, Engine::dense).multiply_adds, 144.0 * 144 * 25);
+  EXPECT_DOUBLE_EQ(candidate(plan, Engine::mask).multiply_adds, plan.nnz_mask * 25);
+  for (const PlanCandidate& c : plan.attention.candidates) {
+    EXPECT_GE(c.predicted_cost, candidate(plan, plan.attention.engine).predicted_cost);
   }
   // nnz of the mask against a dense product of the patterns, signs left out.
   options.walks.num_walks = plan.walks;

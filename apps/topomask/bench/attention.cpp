@@ -20,11 +20,14 @@
 #include "bench/attention_peers.h"
 #include "bench/attention_report.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "core/flops.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
+#include "core/check.h"
 #include "options/choices.h"
+#include "options/dtypes.h"
 #include "options/options.h"
 #include "progress.h"
 #include "table.h"
@@ -36,9 +39,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-constexpr Choice<at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
 
 struct BenchAttentionCommand {
   RunOptions run;
@@ -96,7 +96,6 @@ class AttentionBench {
   void add_peers();
   double least_bytes(const BenchRow& row) const;
   at::Tensor once(std::size_t row) const;
-  double time(const std::function<void()>& call) const;
 
   const BenchAttentionCommand& command_;
   Operands operands_;
@@ -179,9 +178,9 @@ void AttentionBench::add_engines() {
       if (candidate.engine == engine && !candidate.admissible) reason = candidate.reason;
     }
     const Engine real = engine == Engine::automatic ? report_.plan.engine : engine;
-    add("grf-" + engine_name(engine), true, walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
+    add(fmt::format("grf-{}", word_of(engine)), true, walks_seconds_ + (real == Engine::feature ? 0 : pattern_seconds_),
         [this, options](const Operands& x) {
-          const auto mask = std::make_shared<const GrfMask>(mask_->with_modulation(x.modulation));
+          const auto mask = mask_->with_f(x.modulation);
           return attention(x.q, x.k, x.v, mask, options);
         },
         {reason, reason});
@@ -229,7 +228,7 @@ void AttentionBench::add_peers() {
   add(
       "unfused", true, walks_seconds_ + pattern_seconds_,
       [this, unfused, &map](const Operands& x) {
-        return (*unfused)(x, mask_->with_modulation(x.modulation), map);
+        return (*unfused)(x, *mask_->with_f(x.modulation), map);
       },
       reasons);
 }
@@ -257,20 +256,11 @@ at::Tensor AttentionBench::once(std::size_t row) const {
   return out.detach();
 }
 
-// Seconds of one call. A GPU is given several calls before it is waited for, as a model would, unless they
-// are long.
-double AttentionBench::time(const std::function<void()>& call) const {
-  constexpr double kLong = 5e-3;
-  const double first = seconds_per_call(command_.device, 1, call);
-  if (command_.device.is_cpu() || first > kLong) return first;
-  return seconds_per_call(command_.device, 20, call);
-}
-
 void AttentionBench::run() {
   std::vector<BenchRow>& rows = report_.rows;
   report_.limits = measure_limits(command_.device, command_.dtype);
   Progress progress("bench", command_.run.quiet);
-  const auto total = static_cast<std::int64_t>(rows.size()) * (command_.repeats + 1);
+  const auto total = static_cast<std::int64_t>(rows.size() + 1) * (command_.repeats + 1);
   std::int64_t done = 0;
   at::Tensor reference;  // of the first masked row, grf-auto unless it is left out
   std::vector<int> repeats(rows.size(), 0);
@@ -300,16 +290,18 @@ void AttentionBench::run() {
     const double affordable = std::floor(command_.budget / seconds);
     repeats[i] = static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(command_.repeats)));
   }
-  for (int repeat = 0; repeat < command_.repeats; ++repeat) {
-    // In turns, so that a change of the machine's pace meets all.
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      progress.update(++done, total);
-      if (repeat < repeats[i]) rows[i].seconds.push_back(time([&] { once(i); }));
-    }
-    if (mask_entries_ < 0) continue;
-    const at::NoGradGuard no_grad;
-    report_.refresh.push_back(time([&] { mask_->with_modulation(operands_.modulation).entries(); }));
+  std::vector<TimedWork> works;
+  for (std::size_t i = 0; i < rows.size(); ++i) works.push_back({[this, i] { once(i); }, repeats[i]});
+  if (mask_entries_ >= 0) {
+    const auto refresh = [this] {
+      const at::NoGradGuard no_grad;
+      mask_->with_f(operands_.modulation)->entries();
+    };
+    works.push_back({refresh, command_.repeats});
   }
+  time_in_turns(command_.device, works, [&] { progress.update(++done, total); });
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].seconds = works[i].seconds;
+  if (works.size() > rows.size()) report_.refresh = works.back().seconds;
   erase_progress_line();
 }
 
@@ -324,7 +316,7 @@ void AttentionBench::print() {
                      {"batch", command_.batch},
                      {"heads", command_.heads},
                      {"d", command_.d},
-                     {"dtype", name_of(kDtypes, command_.dtype)},
+                     {"dtype", word_of(command_.dtype)},
                      {"device", command_.device.is_cuda() ? device_name(command_.device) : "cpu"},
                      {"repeats", command_.repeats}};
   if (command_.run.json) {
@@ -343,10 +335,10 @@ void run_bench_attention(BenchAttentionCommand& command) {
                                     std::pair{"--d", command.d}}) {
     check(value >= 1 && value <= 65536, "{}: expected 1 to 65536, got {}", flag, value);
   }
-  static const std::vector<std::string> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
+  static const std::vector<std::string_view> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
                                                   "linear",   "softmax",  "literal",     "unfused"};
   for (const std::string& name : command.only) {
-    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) fail_unknown("--only", name, kNames);
+    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) fail_unknown_word("--only", name, kNames);
   }
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
@@ -361,7 +353,6 @@ void add_bench_attention_command(CLI::App& bench) {
   CLI::App* sub =
       bench.add_subcommand("attention", "Masked attention against its peers, forward and backward");
   const auto command = std::make_shared<BenchAttentionCommand>();
-  command->walks.default_max_hops = 10;
   add_graph_options(*sub, command->graph, "grid:181x181");
   add_kernel_option(*sub, command->kernel);
   const auto add = [&](const char* flag, auto& value, const char* description) {
@@ -374,7 +365,7 @@ void add_bench_attention_command(CLI::App& bench) {
   add("--budget", command->budget, "Seconds for one line: slow ones are run less often, but at least once");
   sub->add_option("--only", command->only, "Measure these alone")->delimiter(',')->type_name("NAME,...");
   sub->add_flag("--forward-only", command->forward_only, "Leave out the backward passes");
-  add_choice(*sub, "Options", "--dtype", command->dtype, kDtypes, "Of q, k, v and f");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k, v and f");
   sub->add_option("--walks", command->num_walks, "Walks from every node")
       ->capture_default_str()
       ->group("Walks");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
 #include "table.h"

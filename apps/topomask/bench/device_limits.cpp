@@ -11,7 +11,7 @@
 #include <functional>
 #include <limits>
 
-#include "bench/machine.h"
+#include "bench/timing.h"
 
 namespace topomask::cli {
 namespace {

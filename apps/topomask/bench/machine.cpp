@@ -4,11 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <fstream>
-
-#include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
@@ -54,38 +50,6 @@ PeakMemory::PeakMemory() {
 std::int64_t PeakMemory::bytes() const {
   if (before_ < 0) return -1;
   return std::max<std::int64_t>(read_kilobytes("/proc/self/status", "VmHWM") - before_, 0);
-}
-
-double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
-  synchronise(device);
-  const auto start = Clock::now();
-  for (int i = 0; i < calls; ++i) call();
-  synchronise(device);
-  return std::chrono::duration<double>(Clock::now() - start).count() / calls;
-}
-
-Timing summarise_times(std::vector<double> seconds) {
-  if (seconds.empty()) return {};
-  std::sort(seconds.begin(), seconds.end());
-  const std::size_t half = seconds.size() / 2;
-  const double median = seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
-  return {median, seconds.back() - seconds.front()};
-}
-
-double log_log_slope(const std::vector<double>& x, const std::vector<double>& y) {
-  if (x.size() < 2) return std::nan("");
-  double mean_x = 0, mean_y = 0, covariance = 0, variance = 0;
-  const auto count = static_cast<double>(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    mean_x += std::log(x[i]) / count;
-    mean_y += std::log(y[i]) / count;
-  }
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    covariance += (std::log(x[i]) - mean_x) * (std::log(y[i]) - mean_y);
-    variance += (std::log(x[i]) - mean_x) * (std::log(x[i]) - mean_x);
-  }
-  return covariance / variance;
 }
 
 }  // namespace topomask::cli

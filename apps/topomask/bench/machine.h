@@ -1,12 +1,8 @@
 // What a measurement should say about the machine it was made on.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <vector>
 
 namespace topomask::cli {
 
@@ -25,18 +21,5 @@ class PeakMemory {
  private:
   std::int64_t before_;
 };
-
-// Seconds of one of `calls` calls, which the device is given before it is waited for.
-double seconds_per_call(c10::Device device, int calls, const std::function<void()>& call);
-
-// Median and range of repeated measurements.
-struct Timing {
-  double median = 0;
-  double spread = 0;  // largest minus smallest
-};
-Timing summarise_times(std::vector<double> seconds);
-
-// Least-squares slope of log y against log x: the exponent of a power law. NaN for fewer than two points.
-double log_log_slope(const std::vector<double>& x, const std::vector<double>& y);
 
 }  // namespace topomask::cli

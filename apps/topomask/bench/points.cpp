@@ -15,10 +15,12 @@
 #include "bench/attention_peers.h"
 #include "bench/device_limits.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "options/choices.h"
+#include "options/dtypes.h"
 #include "options/options.h"
 #include "table.h"
 #include "topomask/device.h"
@@ -29,9 +31,6 @@ namespace topomask::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr Choice<at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
 
 struct BenchPointsCommand {
   RunOptions run;
@@ -125,16 +124,16 @@ void run_bench_points(const BenchPointsCommand& command) {
   if (device.is_cpu()) parts.erase(parts.begin() + 6);  // softmax over 32768 points takes a CPU minutes
   const DeviceLimits limits = measure_limits(device, command.dtype);
   for (const Part& part : parts) part.run();
-  const int calls = device.is_cuda() ? 10 : 1;
-  for (int repeat = 0; repeat < command.repeats; ++repeat) {
-    for (Part& part : parts) part.seconds.push_back(seconds_per_call(device, calls, part.run));
-  }
+  std::vector<TimedWork> works;
+  for (const Part& part : parts) works.push_back({part.run, command.repeats});
+  time_in_turns(device, works);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].seconds = works[i].seconds;
   const Json setting = {{"points", command.num_points},
                         {"k", command.k},
                         {"hops", command.hops},
                         {"heads", command.heads},
                         {"d", command.d},
-                        {"dtype", name_of(kDtypes, command.dtype)},
+                        {"dtype", word_of(command.dtype)},
                         {"device", device.is_cuda() ? device_name(device) : cpu_model()},
                         {"threads", num_threads()},
                         {"repeats", command.repeats},
@@ -157,7 +156,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                      limits.bytes_share(part.work, timing.median)});
     }
     table.print();
-    fmt::print("{}\n", limits.to_string(name_of(kDtypes, command.dtype)));
+    fmt::print("{}\n", limits.to_string(std::string(word_of(command.dtype))));
     std::string words;
     for (const auto& [name, value] : setting.items()) {
       words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
@@ -181,7 +180,7 @@ void add_bench_points_command(CLI::App& bench) {
   add("--heads", command->heads, "Heads");
   add("--d", command->d, "Channels of q, k and v");
   add("--repeats", command->repeats, "Timed runs of each, in turns");
-  add_choice(*sub, "Options", "--dtype", command->dtype, kDtypes, "Of q, k and v");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k and v");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(

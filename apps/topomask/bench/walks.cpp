@@ -8,6 +8,7 @@
 
 #include "bench/device_limits.h"
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "bench/walker_loop.h"
 #include "commands/commands.h"
 #include "core/check.h"
@@ -78,7 +79,7 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
     results.limits.add_to(json["results"][0], results.walk_work, ours.median);
     json["features"] = {{"walks", command.num_walks},
                         {"p_halt", kFeaturePHalt},
-                        {"max_hops", kDefaultMaxHops},
+                        {"max_hops", WalkOptions().max_hops},
                         {"seconds_median", features.median},
                         {"seconds_spread", features.spread}};
     results.limits.add_to(json["features"], results.feature_work, features.median);
@@ -177,7 +178,7 @@ void run_bench_walks(BenchWalksCommand& command) {
   WalkOptions feature_options = options;
   feature_options.length = LengthLaw::geometric;
   feature_options.p_halt = kFeaturePHalt;
-  feature_options.max_hops = kDefaultMaxHops;
+  feature_options.max_hops = WalkOptions().max_hops;
   results.feature_work.bytes = bytes_of(sample_walk_features(there, feature_options));
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
     auto start = Clock::now();

@@ -86,7 +86,7 @@ void run_attend(const AttendCommand& command) {
                                    {"rows", shape.num_nodes},
                                    {"batch", shape.batch},
                                    {"heads", shape.heads},
-                                   {"engine", engine_name(plan.engine)}};
+                                   {"engine", word_of(plan.engine)}};
     if (!command.out.empty()) {
       json["seconds"] = seconds;
       json["out"] = command.out;
@@ -99,7 +99,7 @@ void run_attend(const AttendCommand& command) {
     Listing listing;
     listing.add("mask", mask->name());
     listing.add("rows", format_count(static_cast<double>(shape.num_nodes)));
-    listing.add("engine", engine_name(plan.engine));
+    listing.add("engine", std::string(word_of(plan.engine)));
     listing.add("computed in", format_seconds(seconds));
     listing.add("result", command.out);
     listing.print();

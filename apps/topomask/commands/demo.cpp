@@ -5,19 +5,21 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "commands/demo_attention.h"
 #include "core/check.h"
-#include "draw/plot.h"
+#include "draw/chart.h"
+#include "draw/heat_map.h"
 #include "options/options.h"
 #include "progress.h"
+#include "provenance.h"
 #include "table.h"
 #include "topomask/graph_builders.h"
 #include "topomask/theory.h"
@@ -53,22 +55,26 @@ Json error_table(const DemoCommand& command, bool print) {
   const Graph graph = normalise(karate_club(), Normalisation::symmetric);
   const NodeKernel kernel = NodeKernel::parse(kErrorKernel);
   Table table({"karate club", "walks", "error", "+-", "reference"});
-  Chart chart{.title = "Error of the estimated mask, karate club",
+  Chart chart{.title = "Error of the estimated mask on the karate club",
               .x_axis = {"walks per node", true},
-              .y_axis = {"|M_hat - M|^2 / |M|^2", true},
-              .series = {}};
+              .y_axis = {"squared relative error of M", true},
+              .series = {},
+              .caption = fmt::format(
+                  "Mean of |M_hat - M|\u00b2 / |M|\u00b2 (Frobenius) over {} sets of walks; kernel "
+                  "(I + L / 3)^-2.",
+                  command.trials)};
   Json rows = Json::array();
   Progress progress("error table", command.run.quiet);
   constexpr std::int64_t kStudies = std::size(kReference) * kWalkCounts.size();
   for (const ReferenceRow& reference : kReference) {
-    Series series{.label = coupling_name(reference.coupling),
+    Series series{.label = std::string(std::string(word_of(reference.coupling))),
                   .x = {},
                   .y = {},
                   .colour = series_colour(chart.series.size())};
     for (std::size_t i = 0; i < kWalkCounts.size(); ++i) {
       FeatureOptions options;
       options.walks.num_walks = kWalkCounts[i];
-      options.walks.max_hops = kDefaultMaxHops;
+      options.walks.max_hops = WalkOptions().max_hops;
       options.walks.coupling = reference.coupling;
       options.walks.seed = command.run.seed;
       const auto finished = static_cast<std::int64_t>(rows.size());
@@ -96,15 +102,15 @@ Json error_table(const DemoCommand& command, bool print) {
         "\nThe kernel is (I + L / 3)^-2 = (9/16) (I - W / 4)^-2, the 2-regularised Laplacian with sigma2 = "
         "1/3.\n");
   }
-  write_chart(chart, command.out + "/error");
+  write_chart(chart, provenance(), command.out + "/error");
   return rows;
 }
 
-HeatMap panel(const std::string& title, const std::string& caption, const at::Tensor& values, int rows,
+HeatMap panel(const std::string& title, const std::string& note, const at::Tensor& values, int rows,
               int columns) {
   const at::Tensor flat = values.contiguous();
   const double* first = flat.const_data_ptr<double>();
-  return {title, caption, rows, columns, std::vector<double>(first, first + flat.numel())};
+  return {title, note, rows, columns, std::vector<double>(first, first + flat.numel())};
 }
 
 // The exact mask of a grid of patches beside its estimates: the row of one patch, and the whole matrix.
@@ -113,15 +119,15 @@ void draw_masks(const DemoCommand& command) {
   const Graph graph = normalise(grid_graph({kSide, kSide}), Normalisation::symmetric);
   const NodeKernel kernel = NodeKernel::parse("diffusion:sigma2=4");
   FeatureOptions options;
-  options.walks.max_hops = kDefaultMaxHops;
+  options.walks.max_hops = WalkOptions().max_hops;
   options.walks.coupling = Coupling::both;
   options.walks.seed = command.run.seed;
   const at::Tensor exact = estimated_target(graph, kernel, options);
   const double norm = exact.pow(2).sum().item<double>();
 
   std::vector<HeatMap> patch = {
-      panel("exact, one patch", "diffusion, sigma2 = 4", exact[kCentre], kSide, kSide)};
-  std::vector<HeatMap> whole = {panel("exact, whole mask", "256 x 256", exact, kNodes, kNodes)};
+      panel("exact, one patch", "diffusion, \u03c3\u00b2 = 4", exact[kCentre], kSide, kSide)};
+  std::vector<HeatMap> whole = {panel("exact, whole mask", "256 \u00d7 256 entries", exact, kNodes, kNodes)};
   for (const std::int64_t walks : {4, 16, 64}) {
     options.walks.num_walks = walks;
     const GraphFeatures features = sample_features(graph, options);
@@ -132,8 +138,12 @@ void draw_masks(const DemoCommand& command) {
     patch.push_back(panel(title, fmt::format("error {:.3f}", error), estimate[kCentre], kSide, kSide));
     whole.push_back(panel(title, fmt::format("error {:.3f}", error), estimate, kNodes, kNodes));
   }
-  write_heat_maps({.title = "The mask on a 16 x 16 grid of patches", .panels = {patch, whole}},
-                  command.out + "/mask.png");
+  write_heat_maps(
+      {.title = "The mask on a 16 \u00d7 16 grid of patches",
+       .panels = {patch, whole},
+       .caption = "Above: the row of the patch in the middle; below: all rows. Colours by the square "
+                  "root of an entry, on the scale of the exact mask. Error: |M_hat - M|\u00b2 / |M|\u00b2."},
+      provenance(), command.out + "/mask");
 }
 
 Json time_table(const DemoCommand& command, bool print) {
@@ -144,21 +154,14 @@ Json time_table(const DemoCommand& command, bool print) {
   Json rows = Json::array();
   WalkOptions options;
   options.num_walks = 16;
-  options.max_hops = kDefaultMaxHops;
+  options.max_hops = WalkOptions().max_hops;
   options.seed = command.run.seed;
   for (std::int64_t side = kSmallestSide; side <= command.largest; side *= 2) {
     const Graph graph = normalise(grid_graph({side, side}), Normalisation::symmetric);
-    std::vector<double> seconds;
-    std::int64_t nnz = 0;
-    for (int repeat = 0; repeat <= kRepeats; ++repeat) {
-      const auto start = std::chrono::steady_clock::now();
-      nnz = sample_walk_features(graph, options).nnz();
-      // The first run pays for fresh memory and is left out.
-      if (repeat > 0) {
-        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      }
-    }
-    const Timing timing = summarise_times(seconds);
+    const std::int64_t nnz = sample_walk_features(graph, options).nnz();  // pays for fresh memory, not timed
+    TimedWork work{[&] { sample_walk_features(graph, options); }, kRepeats};
+    time_in_turns(c10::kCPU, {&work, 1});
+    const Timing timing = summarise_times(work.seconds);
     const auto nodes = static_cast<double>(graph.num_nodes());
     const double per_row = static_cast<double>(nnz) / nodes, peak = static_cast<double>(peak_memory_bytes());
     table.add_row({fmt::format("{0} x {0}", side), format_count(nodes), fmt::format("{:.4f}", timing.median),
@@ -180,11 +183,14 @@ Json time_table(const DemoCommand& command, bool print) {
   Series linear{
       .label = "linear", .x = measured.x, .y = {}, .colour = kGrey, .markers = false, .dashed = true};
   for (const double nodes : measured.x) linear.y.push_back(measured.y.back() * nodes / measured.x.back());
-  write_chart({.title = fmt::format("Sampling features, slope {:.2f}", slope),
-               .x_axis = {"nodes of a grid", true},
-               .y_axis = {"seconds", true},
-               .series = {linear, measured}},
-              command.out + "/time");
+  write_chart({.title = fmt::format("Time to sample graph random features, slope {:.2f}", slope),
+               .x_axis = {"nodes of a square grid", true},
+               .y_axis = {"time", true, "s"},
+               .series = {linear, measured},
+               .caption = fmt::format(
+                   "{} walks per node, p_halt 0.5. Medians of {} runs after one that is not timed.",
+                   options.num_walks, kRepeats)},
+              provenance(), command.out + "/time");
   return {{"slope", slope}, {"rows", rows}};
 }
 
@@ -207,18 +213,20 @@ void run_demo(const DemoCommand& command) {
                                                 .print = print,
                                                 .quiet = command.run.quiet});
   if (command.run.json) {
-    const Json files = {command.out + "/error.png",         command.out + "/error.svg",
-                        command.out + "/mask.png",          command.out + "/time.png",
-                        command.out + "/time.svg",          command.out + "/time-against-n.png",
-                        command.out + "/time-against-n.svg"};
+    Json files = Json::array();
+    for (const char* name : {"error", "mask", "time", "time-against-n"}) {
+      for (const char* extension : {"png", "svg"})
+        files.push_back(fmt::format("{}/{}.{}", command.out, name, extension));
+    }
     fmt::print("{}\n",
                Json{{"errors", errors}, {"times", times}, {"attention", attention}, {"files", files}}.dump());
   } else if (print) {
     fmt::print(
-        "\nPictures:\n  {0}/error.png  the table of errors (also .svg)\n"
-        "  {0}/mask.png   the exact mask beside its estimates\n"
-        "  {0}/time.png   time of features against the number of nodes (also .svg)\n"
-        "  {0}/time-against-n.png  the same for attention (also .svg)\n",
+        "\nPictures, each also as .svg:\n"
+        "  {0}/error.png           the table of errors\n"
+        "  {0}/mask.png            the exact mask beside its estimates\n"
+        "  {0}/time.png            time of features against the number of nodes\n"
+        "  {0}/time-against-n.png  time of attention against the number of nodes\n",
         command.out);
   }
 }

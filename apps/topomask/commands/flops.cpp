@@ -11,12 +11,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/machine.h"
+#include "bench/timing.h"
 #include "commands/commands.h"
 #include "core/check.h"
-#include "draw/plot.h"
+#include "draw/chart.h"
 #include "options/options.h"
 #include "progress.h"
+#include "provenance.h"
 #include "table.h"
 #include "topomask/attention.h"
 #include "topomask/graph_builders.h"
@@ -153,12 +154,16 @@ void FlopsStudy::draw() const {
   Chart chart{.title = "Operations of attention on 1-D grids",
               .x_axis = {"nodes", true},
               .y_axis = {"FLOPs", true},
-              .series = {}};
+              .series = {},
+              .caption = fmt::format(
+                  "Counted while the engines run; a multiply-add is 2. {} walks per node, p_halt {}, "
+                  "d = m = {}, mean of {} sets of walks.",
+                  command_.num_walks, command_.walks.p_halt, command_.d, command_.seeds)};
   for (const Line& line : lines_) {
     chart.series.push_back(
         {.label = line.label, .x = nodes_, .y = line.flops, .colour = series_colour(chart.series.size())});
   }
-  write_chart(chart, command_.out + "/flops");
+  write_chart(chart, provenance(), command_.out + "/flops");
 }
 
 void run_flops(const FlopsCommand& command) {

@@ -45,9 +45,9 @@ std::string advice(const GraphCommand& command, const Graph& raw, const Graph& g
   }
   if (command.p_halt < 1) remedies.emplace_back("a truncated series (--max-hops)");
   return fmt::format(
-      "c is infinite because max |W_ij| d_i / (1 - p_halt) = {:.4g} is not below {:.4g}, where the kernel's "
-      "series "
-      "stops converging; use {}",
+      "infinite, as one step can multiply a walk's load by {:.4g} (the kernel's series allows {:.4g}): the "
+      "theorem "
+      "gives no number of walks; `topomask plan` measures one, and c is finite with {}",
       growth, radius, fmt::join(remedies, " or "));
 }
 
@@ -102,13 +102,13 @@ void add_graph_command(CLI::App& app) {
   sub->add_option("--p-halt", command->p_halt, "Halting probability that c is for")->capture_default_str();
   sub->add_option("--max-hops", command->max_hops, "Truncate the series of c here (always finite)");
   add_run_options(*sub, command->run);
-  sub->footer(
-      "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"
-      "Examples:\n"
-      "  topomask graph --graph karate\n"
-      "  topomask graph --graph mesh.ply --json\n"
-      "  topomask graph --graph edges.csv.gz --duplicates sum --components drop --out-ids ids.tsv\n"
-      "  topomask graph --graph ba:10000,4 --normalise max-degree --p-halt 0.1");
+  sub->footer("Graphs:\n" + graph_forms_text() + "Kernels:\n" + kernel_forms_text() +
+              "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"
+              "Examples:\n"
+              "  topomask graph --graph karate\n"
+              "  topomask graph --graph mesh.ply --json\n"
+              "  topomask graph --graph edges.csv.gz --duplicates sum --components drop --out-ids ids.tsv\n"
+              "  topomask graph --graph ba:10000,4 --normalise max-degree --p-halt 0.1");
   sub->callback([command] { run_graph(*command); });
 }
 

@@ -29,17 +29,21 @@ nlohmann::ordered_json to_json(const KernelError& row) {
           {"error_se", row.error_se},
           {"bias_diagonal", row.bias_diagonal},
           {"bias_diagonal_se", row.bias_diagonal_se},
+          {"diagonal_ratio", row.diagonal_ratio},
+          {"diagonal_ratio_se", row.diagonal_ratio_se},
           {"bias_off_diagonal", row.bias_off_diagonal},
           {"bias_off_diagonal_se", row.bias_off_diagonal_se},
           {"nonzeros_per_row", row.nonzeros_per_row}};
 }
 
 void print_table(const std::vector<KernelError>& rows) {
-  Table table({"walks", "error", "+-", "diagonal bias", "+-", "off-diagonal bias", "+-", "nonzeros per row"});
+  Table table({"walks", "error", "+-", "diagonal bias", "+-", "diagonal ratio", "+-", "off-diagonal bias",
+               "+-", "nonzeros per row"});
   for (const KernelError& row : rows) {
     table.add_row({fmt::format("{}", row.walks), fmt::format("{:.4g}", row.error),
                    fmt::format("{:.1g}", row.error_se), fmt::format("{:.3g}", row.bias_diagonal),
-                   fmt::format("{:.1g}", row.bias_diagonal_se), fmt::format("{:.3g}", row.bias_off_diagonal),
+                   fmt::format("{:.1g}", row.bias_diagonal_se), fmt::format("{:.4g}", row.diagonal_ratio),
+                   fmt::format("{:.1g}", row.diagonal_ratio_se), fmt::format("{:.3g}", row.bias_off_diagonal),
                    fmt::format("{:.1g}", row.bias_off_diagonal_se),
                    fmt::format("{:.4g}", row.nonzeros_per_row)});
   }
@@ -70,8 +74,8 @@ void run_kernel_error(const KernelErrorCommand& command) {
   }
   if (command.run.json) {
     nlohmann::ordered_json json = {{"kernel", kernel.to_string()},
-                                   {"coupling", coupling_name(studies.front().walks.coupling)},
-                                   {"ensembles", ensembles_name(studies.front().ensembles)},
+                                   {"coupling", word_of(studies.front().walks.coupling)},
+                                   {"ensembles", word_of(studies.front().ensembles)},
                                    {"trials", command.trials},
                                    {"truncation_error", rows.front().truncation_error},
                                    {"results", nlohmann::ordered_json::array()}};
@@ -81,6 +85,7 @@ void run_kernel_error(const KernelErrorCommand& command) {
     print_table(rows);
     fmt::print("{} trials of {}; error is |M_hat - M|^2 / |M|^2 (Frobenius), +- one standard error\n",
                command.trials, kernel.to_string());
+    fmt::print("diagonal ratio is trace(M_hat) / trace(M): above 1 for shared ensembles\n");
     fmt::print("cutting the series after {} hops: {:.2g}\n", studies.front().walks.max_hops,
                rows.front().truncation_error);
   }

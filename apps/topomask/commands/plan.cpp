@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
+#include "options/attention_options.h"
+#include "options/choices.h"
 #include "options/options.h"
 #include "progress.h"
 #include "table.h"
@@ -24,7 +26,25 @@ struct PlanCommand {
 };
 
 std::string format_walks(std::int64_t walks) {
-  return walks < 0 ? "no finite number" : format_count(static_cast<double>(walks));
+  return walks < 0 ? "no number" : format_count(static_cast<double>(walks));
+}
+
+// The bound is one of a single entry unless asked otherwise: many of N^2 entries may then lie outside.
+std::string describe_request(const FeaturePlan& plan, const PlanOptions& request) {
+  if (request.scope == PlanScope::entry) {
+    return fmt::format(
+        "each entry of the mask within {} with probability {} (all at once: --for all-entries)",
+        request.error, request.confidence);
+  }
+  return fmt::format("all {} entries of the mask at once within {} with probability {}, by the union bound",
+                     format_count(static_cast<double>(plan.entries)), request.error, request.confidence);
+}
+
+std::string describe_constant(const FeaturePlan& plan, const char* series) {
+  if (std::isfinite(plan.c_untruncated)) {
+    return fmt::format("{:.6g} ({:.6g} for the whole series of {})", plan.c, plan.c_untruncated, series);
+  }
+  return fmt::format("{:.6g} with {} cut at --max-hops; infinite for the whole series", plan.c, series);
 }
 
 nlohmann::ordered_json optional_count(std::int64_t count) {
@@ -35,6 +55,9 @@ void print_json(const FeaturePlan& plan, const PlanCommand& command) {
   nlohmann::ordered_json json = {
       {"error", command.request.error},
       {"confidence", command.request.confidence},
+      {"for", word_of(command.request.scope)},
+      {"entries", plan.entries},
+      {"theorem_applies", plan.theorem_applies},
       {"c", plan.c},
       {"c_untruncated", plan.c_untruncated},
       {"walks_theorem", optional_count(plan.walks_theorem)},
@@ -50,44 +73,37 @@ void print_json(const FeaturePlan& plan, const PlanCommand& command) {
       {"nnz_key", plan.nnz_key},
       {"nnz_mask", plan.nnz_mask},
       {"nnz_mask_counted", plan.nnz_mask_counted},
-      {"engines", nlohmann::ordered_json::array()},
-      {"cheapest", plan.cheapest}};
-  for (const EngineCost& cost : plan.engines) {
-    json["engines"].push_back({{"engine", cost.engine},
-                               {"multiply_adds", cost.multiply_adds},
-                               {"bytes", cost.bytes},
-                               {"workspace_bytes", cost.workspace_bytes}});
-  }
+      {"attention", plan_json(plan.attention)}};
   if (!plan.note.empty()) json["note"] = plan.note;
   fmt::print("{}\n", json.dump());
 }
 
 void print_text(const FeaturePlan& plan, const PlanCommand& command) {
   Listing listing;
-  listing.add("wanted", fmt::format("every entry of the mask within {} with probability {}",
-                                    command.request.error, command.request.confidence));
-  // Even a finite alpha has an infinite f, its square root: the two can differ without a bound.
-  const char* series = command.walks.features.ensembles == Ensembles::asymmetric ? "alpha" : "f";
-  listing.add("c",
-              fmt::format("{:.6g} ({:.6g} for the whole series of {})", plan.c, plan.c_untruncated, series));
-  listing.add("walks by the theorem", format_walks(plan.walks_theorem));
+  listing.add("wanted", describe_request(plan, command.request));
+  if (plan.theorem_applies) {
+    // Even a finite alpha has an infinite f, its square root: the two can differ without a bound.
+    const bool one_hot_keys = command.walks.features.ensembles == Ensembles::asymmetric;
+    listing.add("c", describe_constant(plan, one_hot_keys ? "alpha" : "f"));
+    const bool shared = command.walks.features.ensembles == Ensembles::shared;
+    listing.add("walks by the theorem",
+                fmt::format("{}{}", format_walks(plan.walks_theorem), shared ? ", off the diagonal" : ""));
+  }
   listing.add("walks by measured variance",
               fmt::format("{} (pilot: {} walks, {} repeats, {} rows)", format_walks(plan.walks_measured),
                           plan.pilot_walks, plan.pilot_repeats, plan.pilot_rows));
   listing.add(fmt::format("nonzeros per row, {} walks", format_walks(plan.walks)),
-              fmt::format("at most {:.0f} by the lemma; measured mean {:.4g}, largest {}",
-                          plan.sparsity_bound, plan.nonzeros_mean, plan.nonzeros_max));
+              fmt::format("at most {:.0f}{}; measured mean {:.4g}, largest {}", plan.sparsity_bound,
+                          plan.sparsity_by_lemma
+                              ? fmt::format(" with probability {} (lemma)", command.request.confidence)
+                              : "",
+                          plan.nonzeros_mean, plan.nonzeros_max));
   listing.add("nonzeros of the mask",
               fmt::format("{}{}", plan.nnz_mask_counted ? "" : "about ", format_count(plan.nnz_mask)));
   if (!plan.note.empty()) listing.add("note", plan.note);
   listing.print();
   fmt::print("\n");
-  Table table({"engine", "multiply-adds", "bytes moved", "workspace", ""});
-  for (const EngineCost& cost : plan.engines) {
-    table.add_row({cost.engine, fmt::format("{:.3g}", cost.multiply_adds), format_bytes(cost.bytes),
-                   format_bytes(cost.workspace_bytes), cost.engine == plan.cheapest ? "<- cheapest" : ""});
-  }
-  table.print();
+  fmt::print("{}", plan.attention.to_string());
   fmt::print("per head, m = {} query/key features, d = {} value channels\n", command.request.features,
              command.request.channels);
 }
@@ -122,12 +138,13 @@ void add_plan_command(CLI::App& app) {
   sub->add_option("--error", request.error, "Largest error of an entry of the mask")->capture_default_str();
   sub->add_option("--confidence", request.confidence, "Probability of staying within it")
       ->capture_default_str();
+  add_choice(*sub, "Options", "--for", request.scope, "Whether that holds for each entry by itself, or for all entries at once (union bound)");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
   add_run_options(*sub, command->run);
   sub->footer(
       "Examples:\n"
-      "  topomask plan --graph grid:32x32 --error 0.05 --confidence 0.99\n"
+      "  topomask plan --graph grid:32x32 --error 0.05 --confidence 0.99 --for all-entries\n"
       "  topomask plan --graph mesh.ply --kernel diffusion:sigma2=2 --m 32 --d 64 --json");
   sub->callback([command] { run_plan(*command); });
 }

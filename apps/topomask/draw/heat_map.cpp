@@ -1,17 +1,28 @@
-// Heat maps: rows of panels and their colour bar.
+#include "draw/heat_map.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "draw/plot.h"
-
 namespace topomask::cli {
 namespace {
 
-constexpr int kMargin = 24, kTitleHeight = 50, kPanelTitle = 30, kCaption = 34, kBarWidth = 22,
-              kBarRoom = 110;
-constexpr int kBarTicks = 5;
+constexpr double kMargin = 24, kTitleHeight = 50, kPanelTitle = 30, kNote = 34, kBarWidth = 22, kBarRoom = 90;
+constexpr int kBarTicks = 5, kBarSteps = 256;
+constexpr double kMapTitleSize = 20, kMapTextSize = 15;
+
+struct Size {
+  double width, height;
+};
+
+Size figure_size(const HeatMapFigure& figure) {
+  std::size_t columns = 0;
+  for (const auto& row : figure.panels) columns = std::max(columns, row.size());
+  return {
+      kMargin + static_cast<double>(columns) * (figure.panel_size + kMargin) + kBarRoom,
+      kTitleHeight + static_cast<double>(figure.panels.size()) * (kPanelTitle + figure.panel_size + kNote)};
+}
 
 double largest_value(const HeatMap& panel) {
   double largest = 0;
@@ -19,30 +30,27 @@ double largest_value(const HeatMap& panel) {
   return largest > 0 ? largest : 1;
 }
 
-void draw_panel(const HeatMap& panel, double left, double top, double size, double largest, Canvas& canvas) {
-  const double middle = left + size / 2;
-  canvas.text(middle, top + kPanelTitle / 2.0, panel.title, {2, Anchor::middle, kBlack, false});
-  top += kPanelTitle;
-  const double cell_width = size / panel.columns, cell_height = size / panel.rows;
-  for (int row = 0; row < panel.rows; ++row) {
-    for (int column = 0; column < panel.columns; ++column) {
-      const double value = panel.value[static_cast<std::size_t>(row) * panel.columns + column];
-      canvas.fill_rectangle(left + column * cell_width, top + row * cell_height, cell_width, cell_height,
-                            heat_colour(std::sqrt(std::max(0.0, value) / largest)));
-    }
-  }
-  canvas.text(middle, top + size + 16, panel.caption, {2, Anchor::middle, kGrey, false});
+void draw_panel(const HeatMap& panel, const Box& box, double largest, Picture& picture) {
+  const double middle = box.left + box.width / 2;
+  picture.text({middle, box.top - kPanelTitle / 2}, panel.title,
+               {.size = kMapTextSize, .anchor = Anchor::middle});
+  std::vector<Colour> pixels;
+  pixels.reserve(panel.value.size());
+  for (const double value : panel.value)
+    pixels.push_back(heat_colour(std::sqrt(std::max(0.0, value) / largest)));
+  picture.image(box, panel.rows, panel.columns, pixels);
+  picture.text({middle, box.bottom() + kNote / 2}, panel.note,
+               {.size = kMapTextSize, .anchor = Anchor::middle, .colour = kGrey});
 }
 
-void draw_colour_bar(double left, double top, double height, double largest, Canvas& canvas) {
-  for (int y = 0; y < static_cast<int>(height); ++y) {
-    canvas.fill_rectangle(left, top + y, kBarWidth, 1, heat_colour(1 - y / height));
-  }
+void draw_colour_bar(const Box& box, double largest, Picture& picture) {
+  std::vector<Colour> steps;
+  for (int i = 0; i < kBarSteps; ++i) steps.push_back(heat_colour(1 - (i + 0.5) / kBarSteps));
+  picture.image(box, kBarSteps, 1, steps);
   for (int tick = 0; tick < kBarTicks; ++tick) {
-    const double t = static_cast<double>(tick) / (kBarTicks - 1), y = top + (1 - t) * height;
-    canvas.line(left + kBarWidth, y, left + kBarWidth + 5, y, 1.5, kBlack);
-    canvas.text(left + kBarWidth + 9, y, fmt::format("{:.2g}", t * t * largest),
-                {2, Anchor::start, kBlack, false});
+    const double t = static_cast<double>(tick) / (kBarTicks - 1), y = box.top + (1 - t) * box.height;
+    picture.line({{box.right(), y}, {box.right() + 5, y}}, {.width = 1.5});
+    picture.text({box.right() + 9, y}, fmt::format("{:.2g}", t * t * largest), {.size = kMapTextSize});
   }
 }
 
@@ -63,27 +71,30 @@ Colour heat_colour(double t) {
   return {channel(0), channel(1), channel(2)};
 }
 
-void write_heat_maps(const HeatMapFigure& figure, const std::string& path) {
-  std::size_t columns = 0;
-  for (const auto& row : figure.panels) columns = std::max(columns, row.size());
-  const int row_height = kPanelTitle + figure.panel_size + kCaption;
-  const int width = kMargin + static_cast<int>(columns) * (figure.panel_size + kMargin) + kBarRoom;
-  const int height = kTitleHeight + static_cast<int>(figure.panels.size()) * row_height + kMargin;
-  RasterCanvas canvas(width, height);
-  canvas.text(width / 2.0, kTitleHeight / 2.0 + 4, figure.title, {3, Anchor::middle, kBlack, false});
-  double top = kTitleHeight;
+void draw_heat_maps(const HeatMapFigure& figure, Picture& picture) {
+  picture.text({figure_size(figure).width / 2, kTitleHeight / 2 + 4}, figure.title,
+               {.size = kMapTitleSize, .anchor = Anchor::middle});
+  Box box{kMargin, kTitleHeight + kPanelTitle, figure.panel_size, figure.panel_size};
   for (const auto& row : figure.panels) {
     if (row.empty()) continue;
     const double largest = largest_value(row.front());
-    double left = kMargin;
+    box.left = kMargin;
     for (const HeatMap& panel : row) {
-      draw_panel(panel, left, top, figure.panel_size, largest, canvas);
-      left += figure.panel_size + kMargin;
+      draw_panel(panel, box, largest, picture);
+      box.left += box.width + kMargin;
     }
-    draw_colour_bar(left, top + kPanelTitle, figure.panel_size, largest, canvas);
-    top += row_height;
+    draw_colour_bar({box.left, box.top, kBarWidth, box.height}, largest, picture);
+    box.top += kPanelTitle + box.height + kNote;
   }
-  canvas.write_png(path);
+}
+
+void write_heat_maps(const HeatMapFigure& figure, const Provenance& provenance, const std::string& stem) {
+  const Size size = figure_size(figure);
+  const CaptionedPicture picture{
+      .width = size.width, .height = size.height, .caption = figure.caption, .draw = [&](Picture& canvas) {
+        draw_heat_maps(figure, canvas);
+      }};
+  for (const char* extension : {".png", ".svg"}) write_picture(picture, provenance, stem + extension);
 }
 
 }  // namespace topomask::cli

@@ -2,10 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "core/check.h"
 #include "io/files.h"
@@ -14,10 +11,8 @@
 namespace topomask::cli {
 
 at::Tensor read_array(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  check(file.is_open(), "cannot open '{}': {}", path, std::strerror(errno));
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
-  const NpyArray array = parse_npy(content, path);
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
+  const NpyArray array = parse_npy(read_file(path, {.max_file_size = kLargest}), path);
   check(array.dtype == "<f4" || array.dtype == "<f8", "{}: expected float32 or float64, got dtype '{}'", path,
         array.dtype);
   at::Tensor tensor = at::empty(array.shape, array.dtype == "<f4" ? at::kFloat : at::kDouble);

@@ -13,7 +13,6 @@ namespace topomask::cli {
 void add_attention_options(CLI::App& command, AttentionOptions& options);
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options);
 
-std::string engine_name(Engine engine);
 nlohmann::ordered_json plan_json(const AttentionPlan& plan);
 
 }  // namespace topomask::cli

@@ -1,62 +1,46 @@
-// Options whose value is one of a few names.
+// Options whose value is a word of an enumeration (topomask/words.h), or of a table of one's own.
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/suggest.h"
+#include "topomask/words.h"
 
 namespace topomask::cli {
 
 template <class Value>
-struct Choice {
-  const char* name;
-  Value value;
-};
-
-template <class Value, std::size_t count>
-std::vector<std::string> names_of(const Choice<Value> (&choices)[count]) {
-  std::vector<std::string> names;
-  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
-  return names;
-}
-
-template <class Value, std::size_t count>
-std::string name_of(const Choice<Value> (&choices)[count], Value value) {
-  for (const Choice<Value>& choice : choices) {
-    if (choice.value == value) return choice.name;
-  }
-  return "";
-}
-
-// "'x' is unknown, did you mean 'y'?", or the whole list where nothing is near.
-[[noreturn]] inline void fail_unknown(const std::string& flag, const std::string& word,
-                                      const std::vector<std::string>& names) {
-  const std::string suggestion = did_you_mean(word, names);
-  if (!suggestion.empty()) fail("{}: unknown value '{}'{}", flag, word, suggestion);
-  fail("{}: unknown value '{}', expected {}", flag, word, fmt::join(names, ", "));
-}
-
-template <class Value, std::size_t count>
 void add_choice(CLI::App& command, const std::string& group, const std::string& flag, Value& target,
-                const Choice<Value> (&choices)[count], const std::string& description) {
-  const auto choose = [&target, &choices, flag](const std::string& word) {
-    for (const Choice<Value>& choice : choices) {
-      if (word == choice.name) {
+                std::span<const Word<Value>> choices, const std::string& description) {
+  std::vector<std::string_view> names;
+  std::string_view current;
+  for (const Word<Value>& choice : choices) {
+    names.push_back(choice.word);
+    if (choice.value == target) current = choice.word;
+  }
+  const auto choose = [&target, choices, names, flag](const std::string& word) {
+    for (const Word<Value>& choice : choices) {
+      if (choice.word == word) {
         target = choice.value;
         return;
       }
     }
-    fail_unknown(flag, word, names_of(choices));
+    fail_unknown_word(flag, word, names);
   };
   command.add_option_function<std::string>(flag, choose, description)
-      ->type_name(fmt::format("{}", fmt::join(names_of(choices), "|")))
-      ->default_str(name_of(choices, target))
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->default_str(std::string(current))
       ->group(group);
+}
+
+template <class Value>
+void add_choice(CLI::App& command, const std::string& group, const std::string& flag, Value& target,
+                const std::string& description) {
+  add_choice(command, group, flag, target, words<Value>(), description);
 }
 
 }  // namespace topomask::cli

@@ -1,226 +1,211 @@
 #include "options/mask_options.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
-#include "options/choices.h"
+#include "core/check.h"
 #include "options/mask_parameters.h"
-#include "topomask/grf_mask.h"
+#include "topomask/kernels.h"
+#include "topomask/mask_catalogue.h"
 #include "topomask/masks.h"
-#include "topomask/theory.h"
 
 namespace topomask::cli {
 namespace {
 
-constexpr const char* kGroup = "Mask";
-constexpr Choice<MaskName> kMasks[] = {{"grf", MaskName::grf},
-                                       {"grf-asymmetric", MaskName::grf_asymmetric},
-                                       {"ad-hoc", MaskName::ad_hoc},
-                                       {"power-series", MaskName::power_series},
-                                       {"none", MaskName::none},
-                                       {"causal", MaskName::causal},
-                                       {"neighbours", MaskName::neighbours},
-                                       {"degree", MaskName::degree},
-                                       {"toeplitz", MaskName::toeplitz},
-                                       {"forest", MaskName::forest},
-                                       {"hypercube-heat", MaskName::hypercube_heat},
-                                       {"shortest-path", MaskName::shortest_path},
-                                       {"learned-features", MaskName::learned_features},
-                                       {"spe-sine", MaskName::spe_sine},
-                                       {"spe-convolutional", MaskName::spe_convolutional}};
+constexpr const char* kMaskGroup = "Mask";
 
-at::Tensor one_head(double value) {
-  return at::full({1}, value, at::kDouble);
+// num_walks -> --num-walks
+std::string flag_of(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin() + 2, flag.end(), '_', '-');
+  return flag;
 }
 
-// [1, numbers]: one head.
-at::Tensor series(const std::vector<double>& numbers) {
-  return at::tensor(numbers, at::kDouble).unsqueeze(0);
+// What other options say: --seed, --normalise, and the mask's own name.
+bool is_said_elsewhere(std::string_view setting) {
+  return setting == "seed" || setting == "normalise" || setting == "init";
 }
 
-MaskPtr random_features(const MaskFlags& flags, const Graph& graph, std::uint64_t seed,
-                        MaskParameters& parameters) {
-  FeatureOptions options = flags.walks.to_feature_options(flags.num_walks, seed);
-  if (flags.name == MaskName::grf_asymmetric) options.ensembles = Ensembles::asymmetric;
-  if (flags.name == MaskName::ad_hoc) options.importance_weights = false;
-  const std::vector<double> modulation = flags.modulation.empty()
-                                             ? feature_modulation(NodeKernel::parse(flags.kernel), options)
-                                             : parse_numbers(flags.modulation, "--modulation");
-  return std::make_shared<GrfMask>(graph, options, parameters.take({"f", "modulation"}, series(modulation)));
+// Numbers for every head fit on a command line; whole matrices come from a file.
+bool fits_a_flag(const MaskParameter& parameter) {
+  return std::count(parameter.shape.begin(), parameter.shape.end(), ',') <= 1 && parameter.name != "f" &&
+         parameter.name != "alpha";
 }
 
-MaskPtr power_series(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  const std::vector<double> coefficients =
-      flags.coefficients.empty()
-          ? NodeKernel::parse(flags.kernel).coefficients_up_to(flags.walks.max_hops.value_or(kDefaultMaxHops))
-          : parse_numbers(flags.coefficients, "--coefficients");
-  return std::make_shared<PowerSeriesMask>(graph,
-                                           parameters.take({"alpha", "coefficients"}, series(coefficients)));
-}
-
-// "HxW[xD]" as given, or what stands behind path: and grid: in the graph's name.
-std::vector<std::int64_t> grid_extent(const MaskFlags& flags) {
-  std::string text = flags.extent;
-  if (text.empty()) {
-    const std::string& spec = flags.graph.spec;
-    check(spec.starts_with("grid:") || spec.starts_with("path:"),
-          "mask toeplitz needs a grid: expected --graph path:N or grid:HxW[xD], or --extent, got '{}'", spec);
-    text = spec.substr(5, spec.find(',') - 5);
+template <class Names>
+std::vector<std::string_view> masks_with(std::string_view name, Names&& names_of) {
+  std::vector<std::string_view> masks;
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (!info.by_name) continue;
+    for (const auto& known : names_of(info)) {
+      if (known.name == name) masks.push_back(info.name);
+    }
   }
-  std::replace(text.begin(), text.end(), 'x', ',');
-  return parse_integers(text, flags.extent.empty() ? "--graph" : "--extent");
+  return masks;
 }
 
-// exp(-decay |offset|_1) over all offsets that two cells can have.
-MaskPtr toeplitz(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  const std::vector<std::int64_t> extent = grid_extent(flags);
-  std::int64_t cells = 1;
-  for (const std::int64_t size : extent) {
-    check(size >= 1 && cells <= graph.num_nodes() / size, "--extent: {} is no grid of the graph's {} nodes",
-          fmt::join(extent, "x"), graph.num_nodes());
-    cells *= size;
+const std::vector<MaskSetting>& settings_of(const MaskInfo& info) {
+  return info.settings;
+}
+const std::vector<MaskParameter>& parameters_of(const MaskInfo& info) {
+  return info.parameters;
+}
+
+// Throws where a flag was given that the mask does not have.
+template <class Names>
+void check_taken(const MaskInfo& info, std::string_view name, const std::string& flag, Names&& names_of) {
+  for (const auto& known : names_of(info)) {
+    if (known.name == name) return;
   }
-  at::Tensor distance = at::zeros({}, at::kDouble);
-  for (const std::int64_t size : extent) {
-    const at::Tensor steps = at::arange(1 - size, size, at::kDouble).abs();
-    distance = distance.unsqueeze(-1) + steps;
-  }
-  const at::Tensor offsets = distance.mul(-flags.decay).exp().view({1, -1});
-  return ToeplitzMask::for_graph(graph, extent, parameters.take({"offsets"}, offsets));
+  fail("{}: mask '{}' does not take it; {} do", flag, info.name,
+       fmt::join(masks_with(name, std::forward<Names>(names_of)), ", "));
 }
 
-// exp(-decay k) for k hops, 0 for nodes farther than that.
-MaskPtr shortest_path(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  constexpr std::int64_t kFarthest = 254;
-  const std::int64_t last = std::min(kFarthest, std::max<std::int64_t>(graph.num_nodes() - 1, 0));
-  const at::Tensor near = at::arange(last + 1, at::kDouble).mul(-flags.decay).exp();
-  const at::Tensor table = at::cat({near, at::zeros({1}, at::kDouble)}).unsqueeze(0);
-  return std::make_shared<ShortestPathMask>(graph, parameters.take({"table"}, table));
-}
-
-// z(degree) = (1 + degree) / (2 + degree) unless logits are given.
-MaskPtr degree(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  const std::int64_t largest = summarise(graph.to(c10::kCPU)).degree_max;
-  const at::Tensor logits = flags.logits.empty() ? at::arange(1, largest + 2, at::kDouble).log().unsqueeze(0)
-                                                 : series(parse_numbers(flags.logits, "--logits"));
-  return std::make_shared<DegreeMask>(graph, parameters.take({"logits"}, logits));
-}
-
-MaskPtr learned_features(const MaskFlags& flags, const Graph& graph, MaskParameters& parameters) {
-  check(!flags.parameters.empty(),
-        "mask learned-features has no features but learned ones: expected --parameters FILE");
-  const at::Tensor features = parameters.take({"features"}, at::zeros({1, graph.num_nodes(), 1}));
-  check(features.size(1) == graph.num_nodes(), "{}: expected 'features' [heads, {}, rank], got [{}]",
-        flags.parameters, graph.num_nodes(), fmt::join(features.sizes(), ", "));
-  return std::make_shared<LearnedFeaturesMask>(features);
-}
-
-// Waves of 4, 8, 16 and 32 steps with equal gains.
-MaskPtr spe_sine(const MaskFlags& flags, const Graph& graph, std::uint64_t seed, MaskParameters& parameters) {
-  constexpr std::int64_t kWaves = 4;
-  const at::Tensor frequencies = series({0.25, 0.125, 0.0625, 0.03125});
-  return SpeMask::sine(
-      graph.num_nodes(), parameters.take({"frequencies"}, frequencies),
-      parameters.take({"gains"}, at::full({1, kWaves}, 1 / std::sqrt(double{kWaves}), at::kDouble)),
-      parameters.take({"phases"}, at::zeros({1, kWaves}, at::kDouble)), flags.realisations, seed);
-}
-
-// Two boxes of eight steps: their product is a triangle.
-MaskPtr spe_convolutional(const MaskFlags& flags, const Graph& graph, std::uint64_t seed,
-                          MaskParameters& parameters) {
-  constexpr std::int64_t kTaps = 8;
-  const at::Tensor box = at::full({1, kTaps}, 1 / std::sqrt(double{kTaps}), at::kDouble);
-  return SpeMask::convolutional(graph.num_nodes(), parameters.take({"query_filter"}, box),
-                                parameters.take({"key_filter"}, box), flags.realisations, seed);
-}
-
-MaskPtr make_without_tokens(const MaskFlags& flags, std::uint64_t seed, c10::Device device,
-                            MaskParameters& parameters) {
-  const Graph raw = flags.graph.load_raw().to(device);
-  switch (flags.name) {
-    case MaskName::grf:
-    case MaskName::grf_asymmetric:
-    case MaskName::ad_hoc:
-      return random_features(flags, normalise(raw, flags.graph.normalisation), seed, parameters);
-    case MaskName::power_series:
-      return power_series(flags, normalise(raw, flags.graph.normalisation), parameters);
-    case MaskName::none:
-      return std::make_shared<NoMask>(raw.num_nodes());
-    case MaskName::causal:
-      return std::make_shared<CausalMask>(raw.num_nodes());
-    case MaskName::neighbours:
-      return std::make_shared<NeighbourMask>(raw, flags.hops);
-    case MaskName::degree:
-      return degree(flags, raw, parameters);
-    case MaskName::toeplitz:
-      return toeplitz(flags, raw, parameters);
-    case MaskName::forest:
-      return std::make_shared<ForestMask>(raw, parameters.take({"a"}, one_head(flags.a)),
-                                          parameters.take({"b"}, one_head(flags.b)));
-    case MaskName::hypercube_heat:
-      return HypercubeHeatMask::for_graph(raw, parameters.take({"beta"}, one_head(flags.beta)));
-    case MaskName::shortest_path:
-      return shortest_path(flags, raw, parameters);
-    case MaskName::learned_features:
-      return learned_features(flags, raw, parameters);
-    case MaskName::spe_sine:
-      return spe_sine(flags, raw, seed, parameters);
-    case MaskName::spe_convolutional:
-      return spe_convolutional(flags, raw, seed, parameters);
-  }
-  fail("unknown mask {}", static_cast<int>(flags.name));
+// What stands behind path: and grid: in the graph's description.
+std::string extent_of(const std::string& graph) {
+  check(graph.starts_with("grid:") || graph.starts_with("path:"),
+        "mask toeplitz needs a grid: expected --graph path:N or grid:HxW[xD], or --extent, got '{}'", graph);
+  return graph.substr(5, graph.find(',') - 5);
 }
 
 }  // namespace
 
 MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
   check(global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", global_tokens);
-  MaskParameters learned(parameters, device);
-  const MaskPtr mask = make_without_tokens(*this, seed, device, learned);
-  learned.check_all_taken();
-  if (!out_parameters.empty()) learned.write(out_parameters);
+  const MaskInfo& info = mask_info(name);
+  for (const auto& [setting, value] : settings)
+    check_taken(info, setting, setting == "init" ? init_flag : flag_of(setting), settings_of);
+  for (const auto& [parameter, value] : parameters)
+    check_taken(info, parameter, flag_of(parameter), parameters_of);
+
+  const Graph loaded = graph.load_raw().to(device);
+  MaskRequest request;
+  request.mask = name;
+  request.dtype = at::kDouble;
+  request.num_nodes = loaded.num_nodes();
+  request.device = device;
+  request.settings = settings;
+  const auto has_setting = [&](std::string_view wanted) {
+    return std::any_of(info.settings.begin(), info.settings.end(),
+                       [&](const MaskSetting& known) { return known.name == wanted; });
+  };
+  if (has_setting("seed")) request.settings["seed"] = std::to_string(seed);
+  if (has_setting("normalise")) request.settings["normalise"] = word_of(graph.normalisation);
+  if (has_setting("extent") && !settings.contains("extent")) request.settings["extent"] = extent_of(graph.spec);
+  if (info.on_graph) request.graph = loaded;
+  for (const auto& [parameter, list] : parameters) {
+    const std::vector<double> numbers = parse_numbers(list, flag_of(parameter));
+    const at::Tensor given = at::tensor(numbers, at::kDouble).to(device);
+    request.parameters[parameter] = numbers.size() == 1 ? given.squeeze(0) : given;
+  }
+  MaskFile stored(in_parameters, device);
+  for (const MaskParameter& parameter : info.parameters) {
+    if (!in_parameters.empty())
+      request.parameters[std::string(parameter.name)] = stored.take(std::string(parameter.name));
+  }
+  stored.check_all_taken();
+  if (!in_parameters.empty() && !info.parameters.empty())
+    request.heads = request.parameters.begin()->second.size(0);
+  check(name != "learned-features" || !in_parameters.empty(),
+        "mask learned-features has no features but learned ones: expected --parameters FILE");
+
+  MaskPtr mask = make_mask(request);
+  if (name == "toeplitz") {
+    std::string extent = request.settings.at("extent");
+    std::replace(extent.begin(), extent.end(), 'x', ',');
+    check_grid(loaded, parse_integers(extent, "--extent"));
+  }
+  if (!out_parameters.empty()) write_mask_parameters(out_parameters, info, *mask);
   return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);
 }
 
 void add_mask_options(CLI::App& command, MaskFlags& flags) {
   add_graph_options(command, flags.graph);
-  add_choice(command, kGroup, "--mask", flags.name, kMasks, "Which mask");
-  add_kernel_option(command, flags.kernel);
-  command.get_option("--kernel")->group(kGroup);
-  const auto add = [&](const char* flag, auto& value, const char* description) {
-    return command.add_option(flag, value, description)->group(kGroup);
+  std::vector<std::string_view> names;
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (info.by_name) names.push_back(info.name);
+  }
+  command
+      .add_option_function<std::string>(
+          "--mask",
+          [&flags, names](const std::string& word) {
+            if (std::find(names.begin(), names.end(), word) == names.end()) fail_unknown_word("--mask", word, names);
+            flags.name = word;
+          },
+          "Which mask")
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->default_str(flags.name)
+      ->group(kMaskGroup);
+
+  // f or alpha at the start, in one of four ways.
+  const auto add_init = [&](const std::string& flag, const std::string& prefix, const std::string& description,
+                            const char* type) {
+    command
+        .add_option_function<std::string>(
+            flag,
+            [&flags, flag, prefix](const std::string& value) {
+              check(flags.init_flag.empty(), "{}: {} says already how f starts, expected one of them", flag,
+                    flags.init_flag);
+              flags.init_flag = flag;
+              flags.settings["init"] = prefix + value;
+            },
+            description)
+        ->type_name(type)
+        ->group(kMaskGroup);
   };
-  add("--modulation", flags.modulation, "grf, ad-hoc: f0,f1,... instead of the kernel's");
-  add("--coefficients", flags.coefficients, "power-series: alpha0,alpha1,... instead of the kernel's");
-  add("--hops", flags.hops, "neighbours: as far as this many hops")->capture_default_str();
-  add("--decay", flags.decay, "toeplitz, shortest-path: exp(-decay distance)")->capture_default_str();
-  add("--extent", flags.extent, "toeplitz: HxW[xD], where --graph does not say it");
-  add("--a", flags.a, "forest: exp(a distance + b)")->capture_default_str();
-  add("--b", flags.b, "forest: exp(a distance + b)")->capture_default_str();
-  add("--beta", flags.beta, "hypercube-heat: exp(-beta L)")->capture_default_str();
-  add("--logits", flags.logits,
-      "degree: z = sigmoid(logit) for degrees 0,1,... (default: z = (1 + degree) / (2 + degree))");
-  add("--realisations", flags.realisations, "spe-sine, spe-convolutional: rank of the random factors")
-      ->capture_default_str();
-  add("--parameters", flags.parameters,
+  const std::string series =
+      fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
+  add_init("--kernel", "", series + "the kernel that M starts as (" + NodeKernel().to_string() + ")", "SPEC");
+  add_init("--modulation", "modulation:", series + "the same as --kernel modulation:f0,f1,...", "NUMBERS");
+  add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...", "NUMBERS");
+  add_init("--f", "", series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",
+           "NUMBERS");
+
+  std::vector<std::string_view> seen;
+  const auto is_new = [&](std::string_view name) {
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) return false;
+    seen.push_back(name);
+    return true;
+  };
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (!info.by_name) continue;
+    for (const MaskSetting& setting : info.settings) {
+      if (is_said_elsewhere(setting.name) || !is_new(setting.name)) continue;
+      const std::string name(setting.name);
+      const std::string flags_of = setting.name == "num_walks" ? "--walks,--num-walks" : flag_of(setting.name);
+      const std::string description =
+          fmt::format("{}: {}", fmt::join(masks_with(setting.name, settings_of), ", "), setting.description);
+      CLI::Option* option = command
+                                .add_option_function<std::string>(
+                                    flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
+                                    description)
+                                ->group(kMaskGroup);
+      if (!setting.fallback.empty()) option->default_str(std::string(setting.fallback));
+    }
+    for (const MaskParameter& parameter : info.parameters) {
+      if (!fits_a_flag(parameter) || !is_new(parameter.name)) continue;
+      const std::string name(parameter.name);
+      command
+          .add_option_function<std::string>(
+              flag_of(parameter.name),
+              [&flags, name](const std::string& value) { flags.parameters[name] = value; },
+              fmt::format("{}: {}, at the start {}", info.name, parameter.shape, parameter.start))
+          ->type_name("NUMBERS")
+          ->group(kMaskGroup);
+    }
+  }
+  const auto add = [&](const char* flag, auto& value, const char* description) {
+    return command.add_option(flag, value, description)->group(kMaskGroup);
+  };
+  add("--parameters", flags.in_parameters,
       "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
       ->type_name("FILE");
   add("--out-parameters", flags.out_parameters, "Write the parameters, for mask.load_state_dict in Python")
       ->type_name("FILE");
   add("--global-tokens", flags.global_tokens, "The first rows of q, k, v see and are seen by all")
       ->capture_default_str();
-  command.add_option("--walks", flags.num_walks, "Walks from every node")
-      ->capture_default_str()
-      ->group("Walks");
-  add_walk_options(command, flags.walks);
 }
 
 }  // namespace topomask::cli

@@ -9,42 +9,53 @@
 
 namespace topomask::cli {
 
-MaskParameters::MaskParameters(const std::string& path, c10::Device device) : path_(path), device_(device) {
-  if (!path.empty()) stored_ = read_safetensors(path).tensors;
+namespace {
+
+// What files of earlier versions call a parameter.
+std::string old_name(const std::string& name) {
+  return name == "f" ? "modulation" : name == "alpha" ? "coefficients" : name;
 }
 
-at::Tensor MaskParameters::take(std::initializer_list<const char*> names, const at::Tensor& otherwise) {
-  const std::string first = *names.begin();
-  if (path_.empty()) return taken_[first] = otherwise.to(device_);
+}  // namespace
+
+MaskFile::MaskFile(const std::string& path, c10::Device device) : path_(path), device_(device) {
+  if (path.empty()) return;
+  for (auto& [name, tensor] : read_safetensors(path).tensors) stored_[name] = tensor;
+}
+
+at::Tensor MaskFile::take(const std::string& name) {
   std::vector<std::string> found;
   for (const auto& [stored, tensor] : stored_) {
-    for (const std::string name : names) {
-      if (stored == name || stored.ends_with("." + name)) found.push_back(stored);
+    for (const std::string& known : {name, old_name(name)}) {
+      if (stored == known || stored.ends_with("." + known)) {
+        found.push_back(stored);
+        break;
+      }
     }
   }
-  check(!found.empty(), "{}: expected a parameter named '{}' of this mask, but there is none", path_, first);
+  check(!found.empty(), "{}: expected a parameter named '{}' of this mask, but there is none", path_, name);
   check(found.size() == 1, "{}: expected the parameters of one mask, but it holds {}", path_,
         fmt::join(found, ", "));
   const at::Tensor tensor = stored_.at(found.front());
   stored_.erase(found.front());
-  check(tensor.is_floating_point() && tensor.dim() == otherwise.dim(),
-        "{}: expected '{}' to be a floating-point tensor of {} dimensions, got {} of shape [{}]", path_,
-        found.front(), otherwise.dim(), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+  check(tensor.is_floating_point() && tensor.dim() >= 1,
+        "{}: expected '{}' to be a floating-point tensor [heads, ...], got {} of shape [{}]", path_,
+        found.front(), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   const bool wide = tensor.scalar_type() == at::kDouble;
-  return taken_[first] = tensor.to(device_, wide ? at::kDouble : at::kFloat);
+  return tensor.to(device_, wide ? at::kDouble : at::kFloat);
 }
 
-void MaskParameters::check_all_taken() const {
+void MaskFile::check_all_taken() const {
   if (stored_.empty()) return;
-  fail(
-      "{}: '{}' is no parameter of this mask; expected the state dict of a mask of the kind that --mask "
-      "names",
-      path_, stored_.begin()->first);
+  fail("{}: '{}' is no parameter of this mask; expected the state dict of a mask of the kind that --mask names",
+       path_, stored_.begin()->first);
 }
 
-void MaskParameters::write(const std::string& path) const {
+void write_mask_parameters(const std::string& path, const MaskInfo& info, const Mask& mask) {
   SafetensorsFile file;
-  for (const auto& [name, tensor] : taken_) file.tensors[name] = tensor.to(at::kCPU, at::kFloat);
+  const std::vector<at::Tensor> parameters = mask.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    file.tensors[std::string(info.parameters[i].name)] = parameters[i].detach().to(at::kCPU, at::kFloat);
   file.metadata["format"] = "pt";
   write_safetensors(path, file);
 }

@@ -14,26 +14,6 @@
 namespace topomask::cli {
 namespace {
 
-constexpr Choice<Normalisation> kNormalisations[] = {{"none", Normalisation::none},
-                                                     {"symmetric", Normalisation::symmetric},
-                                                     {"random-walk", Normalisation::random_walk},
-                                                     {"max-degree", Normalisation::max_degree}};
-constexpr Choice<Duplicates> kDuplicates[] = {
-    {"keep", Duplicates::keep}, {"drop", Duplicates::drop}, {"sum", Duplicates::sum}};
-constexpr Choice<SelfLoops> kSelfLoops[] = {{"keep", SelfLoops::keep}, {"drop", SelfLoops::drop}};
-constexpr Choice<Isolated> kIsolated[] = {{"keep", Isolated::keep}, {"drop", Isolated::drop}};
-constexpr Choice<Components> kComponents[] = {{"keep", Components::keep}, {"drop", Components::drop}};
-constexpr Choice<Direction> kDirections[] = {{"as-read", Direction::as_read},
-                                             {"directed", Direction::directed},
-                                             {"undirected", Direction::undirected}};
-constexpr Choice<StepLaw> kSteps[] = {{"uniform", StepLaw::uniform}, {"weighted", StepLaw::weighted}};
-constexpr Choice<Coupling> kCouplings[] = {{"independent", Coupling::independent},
-                                           {"antithetic", Coupling::antithetic},
-                                           {"repelling", Coupling::repelling},
-                                           {"both", Coupling::both}};
-constexpr Choice<Ensembles> kEnsembles[] = {{"shared", Ensembles::shared},
-                                            {"independent", Ensembles::independent},
-                                            {"asymmetric", Ensembles::asymmetric}};
 
 template <class Number>
 std::vector<Number> parse_list(std::string_view list, const std::string& flag, const char* kind) {
@@ -71,7 +51,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
-  command.add_flag("--quiet", options.quiet, "Print nothing but errors (and JSON, if asked for)");
+  command.add_flag("--quiet", options.quiet,
+                   "Print nothing but errors and warnings (and JSON, if asked for)");
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
@@ -81,14 +62,10 @@ void add_device_option(CLI::App& command, std::string& device) {
 }
 
 Graph GraphOptions::load_raw() const {
-  NamedGraph named = load_graph(spec, policy);
-  if (!out_ids.empty()) {
-    EdgeList nodes;
-    nodes.num_nodes = named.graph.num_nodes();
-    nodes.names = std::move(named.names);
-    write_node_ids(nodes, out_ids);
-  }
-  return std::move(named.graph);
+  LoadedGraph loaded = load_graph(spec, loading);
+  for (const std::string& warning : loaded.warnings) fmt::print(stderr, "topomask: warning: {}\n", warning);
+  if (!out_ids.empty()) write_node_ids(loaded.graph.num_nodes(), loaded.names, out_ids);
+  return std::move(loaded.graph);
 }
 
 Graph GraphOptions::load() const {
@@ -97,12 +74,13 @@ Graph GraphOptions::load() const {
 
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
   options.spec = default_spec;
+  std::vector<std::string> forms;
+  for (const GraphForm& form : graph_forms()) forms.push_back(form.form);
   CLI::Option* graph =
       command
           .add_option("--graph", options.spec,
-                      "A file (.mtx .txt .tsv .csv .edges .gml .npz .obj .ply, also .gz .xz) or "
-                      "karate, path:N, cycle:N, grid:HxW[xD][,diagonals][,wrap], hypercube:D, "
-                      "tree:DEPTH, er:N,P[,SEED], ba:N,M[,SEED], regular:N,D[,SEED], knn:FILE,K")
+                      fmt::format("A file ({}, also .gz .xz) or {}", fmt::join(graph_file_extensions(), " "),
+                                  fmt::join(forms, ", ")))
           ->type_name("SPEC")
           ->group(kGraphGroup);
   if (default_spec.empty()) {
@@ -110,27 +88,30 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   } else {
     graph->capture_default_str();
   }
-  add_choice(command, kGraphGroup, "--normalise", options.normalisation, kNormalisations,
-             "W from the adjacency matrix");
-  add_choice(command, kGraphGroup, "--duplicates", options.policy.duplicates, kDuplicates, "Parallel edges");
-  add_choice(command, kGraphGroup, "--self-loops", options.policy.self_loops, kSelfLoops,
-             "Edges from a node to itself");
-  add_choice(command, kGraphGroup, "--isolated", options.policy.isolated, kIsolated, "Nodes without edges");
-  add_choice(command, kGraphGroup, "--components", options.policy.components, kComponents,
-             "All components, or the largest alone (drop)");
-  add_choice(command, kGraphGroup, "--direction", options.policy.direction, kDirections,
-             "Directed or undirected edges");
+  add_choice(command, kGraphGroup, "--normalise", options.normalisation, "W from the adjacency matrix");
+  add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
+  add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops, "Edges from a node to itself");
+  add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated, "Nodes without edges");
+  add_choice(command, kGraphGroup, "--components", options.loading.policy.components, "All components, or the largest alone (drop)");
+  add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction, "Directed or undirected edges");
+  command
+      .add_option(
+          "--max-file-size", options.loading.read.max_file_size,
+          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
+          "of a compressed file, or what the memory allows)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->group(kGraphGroup);
   command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
 
 void add_kernel_option(CLI::App& command, std::string& kernel) {
-  kernel = kDefaultKernel;
-  command
-      .add_option("--kernel", kernel,
-                  "reg-laplacian:d=2,sigma2=0.25, diffusion:sigma2=1, p-step:p=2,a=2, inverse-cosine, "
-                  "matern:nu=1.5,kappa=1, coefficients:1,0.5,..., modulation:1,0.5,...")
+  kernel = NodeKernel().to_string();
+  std::vector<std::string> forms;
+  for (const KernelForm& form : kernel_forms()) forms.push_back(form.form);
+  command.add_option("--kernel", kernel, fmt::format("{}", fmt::join(forms, ", ")))
       ->type_name("SPEC")
       ->capture_default_str();
 }
@@ -142,7 +123,7 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
   command
       .add_option("--max-hops", flags.max_hops,
                   fmt::format("Longest walk (default {}, or the length of the survival function)",
-                              flags.default_max_hops))
+                              WalkOptions().max_hops))
       ->group(kWalkGroup);
   command
       .add_option("--length", flags.length,
@@ -151,12 +132,9 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
       ->type_name("geometric|fixed|survival:S0,S1,...")
       ->capture_default_str()
       ->group(kWalkGroup);
-  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, kSteps,
-             "Next node: any neighbour, or by |weight|");
-  add_choice(command, kWalkGroup, "--coupling", flags.features.walks.coupling, kCouplings,
-             "Variance reduction: antithetic termination, repelling steps");
-  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, kEnsembles,
-             "Walks of the keys: the queries' own, fresh ones, or none (one-hot keys)");
+  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, "Next node: any neighbour, or by |weight|");
+  add_choice(command, kWalkGroup, "--coupling", flags.features.walks.coupling, "Variance reduction: antithetic termination, repelling steps");
+  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, "Walks of the keys: the queries' own, fresh ones, or none (one-hot keys)");
   command
       .add_flag_callback(
           "--ad-hoc", [&flags] { flags.features.importance_weights = false; },
@@ -165,48 +143,23 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
 }
 
 FeatureOptions WalkFlags::to_feature_options(std::int64_t num_walks, std::uint64_t seed) const {
-  static const std::vector<std::string> kLengths = {"geometric", "fixed", "survival"};
   FeatureOptions options = features;
   WalkOptions& walks = options.walks;
   walks.num_walks = num_walks;
   walks.seed = seed;
   walks.p_halt = p_halt;
-  walks.max_hops = max_hops.value_or(default_max_hops);
-  const std::size_t colon = length.find(':');
-  const std::string law = length.substr(0, colon);
-  if (law == "geometric" || law == "fixed") {
-    check(colon == std::string::npos, "--length: {} takes no parameters, got '{}'", law, length);
-    walks.length = law == "fixed" ? LengthLaw::fixed : LengthLaw::geometric;
-  } else if (law == "survival") {
-    check(colon != std::string::npos, "--length: expected survival:S0,S1,..., got '{}'", length);
+  if (max_hops) walks.max_hops = *max_hops;
+  constexpr std::string_view kSurvival = "survival:";
+  if (length.starts_with(kSurvival)) {
     walks.length = LengthLaw::survival;
-    walks.survival = parse_numbers(length.substr(colon + 1), "--length");
+    walks.survival = parse_numbers(length.substr(kSurvival.size()), "--length");
     if (!max_hops) walks.max_hops = static_cast<int>(walks.survival.size()) - 1;
   } else {
-    fail_unknown("--length", law, kLengths);
+    walks.length = parse_word<LengthLaw>("--length", length);
+    check(walks.length != LengthLaw::survival, "--length: expected survival:S0,S1,..., got '{}'", length);
   }
   check_walk_options(walks);
   return options;
-}
-
-std::vector<std::int64_t> parse_integers(const std::string& list, const std::string& flag) {
-  return parse_list<std::int64_t>(list, flag, "whole number");
-}
-
-std::vector<double> parse_numbers(const std::string& list, const std::string& flag) {
-  return parse_list<double>(list, flag, "number");
-}
-
-std::string coupling_name(Coupling coupling) {
-  return name_of(kCouplings, coupling);
-}
-
-std::string ensembles_name(Ensembles ensembles) {
-  return name_of(kEnsembles, ensembles);
-}
-
-std::string normalisation_name(Normalisation normalisation) {
-  return name_of(kNormalisations, normalisation);
 }
 
 }  // namespace topomask::cli

@@ -7,15 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/numbers.h"
 #include "topomask/features.h"
 #include "topomask/graph_spec.h"
 #include "topomask/kernels.h"
 
 namespace topomask::cli {
-
-inline constexpr const char* kDefaultKernel = "reg-laplacian:d=2,sigma2=0.25";
-// With p_halt = 0.5 one walk in a million is longer than this.
-inline constexpr int kDefaultMaxHops = 20;
 
 // --seed, --threads, --json, --quiet
 struct RunOptions {
@@ -39,10 +36,10 @@ void add_device_option(CLI::App& command, std::string& device);
 struct GraphOptions {
   std::string spec;
   Normalisation normalisation = Normalisation::symmetric;
-  GraphPolicy policy;
+  LoadOptions loading;
   std::string out_ids;
 
-  Graph load_raw() const;  // as read; writes the ids if asked to
+  Graph load_raw() const;  // as read; prints warnings to stderr, writes the ids if asked to
   Graph load() const;      // normalised
 };
 // An empty `default_spec` makes --graph mandatory.
@@ -54,22 +51,13 @@ void add_kernel_option(CLI::App& command, std::string& kernel);
 // --p-halt, --max-hops, --length, --step, --coupling, --ensembles, --ad-hoc; the number of walks is separate
 // because some subcommands take a list of numbers
 struct WalkFlags {
-  double p_halt = 0.5;
+  double p_halt = WalkOptions().p_halt;
   std::optional<int> max_hops;
-  int default_max_hops = kDefaultMaxHops;
   std::string length = "geometric";
   FeatureOptions features;
 
   FeatureOptions to_feature_options(std::int64_t num_walks, std::uint64_t seed) const;
 };
 void add_walk_options(CLI::App& command, WalkFlags& flags);
-
-// "2,4,8" as numbers; `flag` is named in the error.
-std::vector<std::int64_t> parse_integers(const std::string& list, const std::string& flag);
-std::vector<double> parse_numbers(const std::string& list, const std::string& flag);
-
-std::string coupling_name(Coupling coupling);
-std::string ensembles_name(Ensembles ensembles);
-std::string normalisation_name(Normalisation normalisation);
 
 }  // namespace topomask::cli

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "provenance.h"
 #include "report/pictures.h"
 #include "topomask/runs.h"
 #include "train/finished_runs.h"
@@ -31,8 +32,13 @@ std::map<std::int64_t, double> read_curve(const fs::path& run_folder, const char
   std::ifstream file(run_folder / kMetricsFile);
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("kind", "") == "epoch" && json.contains(key) && json[key].is_number())
-      curve[json["epoch"].get<std::int64_t>()] = json[key].get<double>();
+    if (!json.is_object()) continue;
+    // Lines of other kinds, and lines that a kill or an editor has spoilt, are left out.
+    const auto kind = json.find("kind"), epoch = json.find("epoch"), value = json.find(key);
+    if (kind == json.end() || *kind != "epoch" || epoch == json.end() || !epoch->is_number_integer() ||
+        value == json.end() || !value->is_number())
+      continue;
+    curve[epoch->get<std::int64_t>()] = value->get<double>();
   }
   return curve;
 }
@@ -91,7 +97,10 @@ Json collect_report(const std::string& folder) {
   for (const char* key : {"data", "device", "classes", "grid", "patch", "layers", "heads", "epochs",
                           "training_images", "validation_images"})
     report[key] = first.at(key);
+  const Provenance origin = provenance();
   report["version"] = TOPOMASK_VERSION;
+  report["command"] = origin.command;
+  report["machine"] = origin.machine;
   report["config"] = read_text(fs::path(folder) / kConfigFile);
   report["examples"] = collect_examples((fs::path(folder) / runs.front().folder).string());
   report["variants"] = summarise_runs(runs)["variants"];

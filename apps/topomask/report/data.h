@@ -8,7 +8,7 @@ namespace topomask::cli {
 
 // `folder` is an experiment (FOLDER/VARIANT/seed-S) or a single run. Throws where nothing is finished in it.
 //
-//   {"data", "classes", "grid", ..., "config",
+//   {"data", "classes", "grid", ..., "config", "version", "command", "machine",
 //    "examples": [{"index", "label", "image": data URI}],
 //    "variants": [{"variant", "attention", "seeds", "accuracy_mean", ... as in results.json,
 //                  "curves": {"accuracy": {"epoch": [], "mean": [], "se": [] or null}, ...},

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "draw/png.h"
+#include "draw/picture.h"
 #include "report/encoding.h"
 #include "topomask/runs.h"
 #include "topomask/safetensors.h"
@@ -23,16 +23,30 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLikeliest = 3;
 
-std::optional<SafetensorsFile> read_if_there(const std::string& folder, const char* name) {
+struct RunFile {
+  std::string path;
+  SafetensorsFile content;
+
+  // `sizes` are those of the tensor, -1 where any will do; `dtype` is Undefined for any kind of number.
+  const at::Tensor& tensor(const std::string& name, const std::vector<std::int64_t>& sizes,
+                           at::ScalarType dtype = at::ScalarType::Undefined) const {
+    const auto found = content.tensors.find(name);
+    check(found != content.tensors.end(), "{}: has no tensor '{}'", path, name);
+    const at::Tensor& tensor = found->second;
+    const bool same = std::equal(sizes.begin(), sizes.end(), tensor.sizes().begin(), tensor.sizes().end(),
+                                 [](std::int64_t want, std::int64_t got) { return want < 0 || want == got; });
+    check(same, "{}: '{}' has shape [{}]; expected [{}]", path, name, fmt::join(tensor.sizes(), ", "),
+          fmt::join(sizes, ", "));
+    check(dtype == at::ScalarType::Undefined || tensor.scalar_type() == dtype, "{}: '{}' is {}; expected {}",
+          path, name, c10::toString(tensor.scalar_type()), c10::toString(dtype));
+    return tensor;
+  }
+};
+
+std::optional<RunFile> read_if_there(const std::string& folder, const char* name) {
   const std::string path = (fs::path(folder) / name).string();
   if (!fs::exists(path)) return std::nullopt;
-  return read_safetensors(path);
-}
-
-const at::Tensor& named(const SafetensorsFile& file, const std::string& name) {
-  const auto found = file.tensors.find(name);
-  check(found != file.tensors.end(), "report: a run's file has no tensor '{}'", name);
-  return found->second;
+  return RunFile{path, read_safetensors(path)};
 }
 
 // Half of the bytes for the square roots: entries far from the diagonal are small and still tell something.
@@ -79,18 +93,18 @@ std::string encode_image(const at::Tensor& image) {
 }  // namespace
 
 Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
-  const std::optional<SafetensorsFile> file = read_if_there(run_folder, kMasksFile);
+  const std::optional<RunFile> file = read_if_there(run_folder, kMasksFile);
   if (!file) return nullptr;
   const VitSettings settings = VitSettings::from({}, (fs::path(run_folder) / kConfigFile).string());
   // Walks estimate; the other masks are what they are.
   const bool sampled = settings.model.attention != AttentionVariant::power_series;
   std::vector<std::int64_t> layers;
   std::size_t bytes = 0;
-  for (std::int64_t layer = 0; file->tensors.contains(layer_key(layer, "used")); ++layer) {
+  for (std::int64_t layer = 0; file->content.tensors.contains(layer_key(layer, "used")); ++layer) {
     layers.push_back(layer);
     for (const char* what : {"used", "exact"}) {
-      const auto found = file->tensors.find(layer_key(layer, what));
-      if (found != file->tensors.end()) bytes += static_cast<std::size_t>(found->second.numel());
+      const auto found = file->content.tensors.find(layer_key(layer, what));
+      if (found != file->content.tensors.end()) bytes += static_cast<std::size_t>(found->second.numel());
     }
   }
   if (layers.empty()) return nullptr;
@@ -99,10 +113,12 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
 
   Json all = Json::array();
   for (const std::int64_t layer : spread_evenly(layers, fitting)) {
-    const at::Tensor used = named(*file, layer_key(layer, "used")).to(at::kFloat).contiguous();
-    const auto found = file->tensors.find(layer_key(layer, "exact"));
+    const at::Tensor used =
+        file->tensor(layer_key(layer, "used"), {-1, -1, -1}).to(at::kFloat).contiguous();  // [H, N, N]
+    check(used.numel() > 0, "{}: '{}' is empty", file->path, layer_key(layer, "used"));
     at::Tensor exact;
-    if (sampled && found != file->tensors.end()) exact = found->second.to(at::kFloat).contiguous();
+    if (sampled && file->content.tensors.contains(layer_key(layer, "exact")))
+      exact = file->tensor(layer_key(layer, "exact"), used.sizes().vec()).to(at::kFloat).contiguous();
     const auto count = static_cast<std::size_t>(used.size(1) * used.size(2));
     Json heads = Json::array();
     for (std::int64_t head = 0; head < used.size(0); ++head) {
@@ -122,10 +138,12 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
 
 Json collect_examples(const std::string& run_folder) {
   Json examples = Json::array();
-  const std::optional<SafetensorsFile> file = read_if_there(run_folder, kExamplesFile);
+  const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
   if (!file) return examples;
-  const at::Tensor images = named(*file, "images"), labels = named(*file, "labels"),
-                   indices = named(*file, "indices");
+  const at::Tensor images = file->tensor("images", {-1, -1, -1, -1}, at::kByte);
+  check(images.numel() > 0 || images.size(0) == 0, "{}: 'images' are empty", file->path);
+  const at::Tensor labels = file->tensor("labels", {images.size(0)}, at::kLong),
+                   indices = file->tensor("indices", {images.size(0)}, at::kLong);
   for (std::int64_t i = 0; i < images.size(0); ++i)
     examples.push_back({{"index", indices[i].item<std::int64_t>()},
                         {"label", labels[i].item<std::int64_t>()},
@@ -134,10 +152,11 @@ Json collect_examples(const std::string& run_folder) {
 }
 
 Json collect_predictions(const std::string& run_folder, const Json& examples) {
-  const std::optional<SafetensorsFile> file = read_if_there(run_folder, kExamplesFile);
+  const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
   if (!file || examples.empty()) return nullptr;
-  const at::Tensor indices = named(*file, "indices"),
-                   probabilities = named(*file, "probabilities").to(at::kFloat).contiguous();
+  const at::Tensor indices = file->tensor("indices", {-1}, at::kLong);
+  const at::Tensor probabilities =
+      file->tensor("probabilities", {indices.size(0), -1}).to(at::kFloat).contiguous();
   if (static_cast<std::size_t>(indices.size(0)) != examples.size()) return nullptr;
   Json predictions = Json::array();
   for (std::int64_t i = 0; i < indices.size(0); ++i) {

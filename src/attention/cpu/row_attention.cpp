@@ -20,13 +20,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace topomask::HWY_NAMESPACE {
 
-// exp(scale * dot - max) in place; returns the maximum of scale * dot.
+// exp(scale * dot - max) in place, 0 where the mask is; returns max, the largest exponent of what the mask
+// lets through, so that a masked-out giant cannot underflow the rest.
 template <class T>
-HWY_INLINE T exponentiate(T* dot, std::int64_t count, T scale) {
-  T max = -std::numeric_limits<T>::infinity();
-  for (std::int64_t p = 0; p < count; ++p) max = std::max(max, dot[p] * scale);
-  for (std::int64_t p = 0; p < count; ++p) dot[p] = std::exp(dot[p] * scale - max);
+HWY_INLINE T exponentiate(T* dot, const T* value, std::int64_t count, T scale) {
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  T max = kNone;
+  for (std::int64_t p = 0; p < count; ++p) max = std::max(max, value[p] == 0 ? kNone : dot[p] * scale);
+  if (max == kNone) max = 0;
+  for (std::int64_t p = 0; p < count; ++p) dot[p] = value[p] == 0 ? T{0} : std::exp(dot[p] * scale - max);
   return max;
+}
+
+// exp(x / 2), kept finite. The gradient of M at a zero takes the factor exp(x) of a score that may be far
+// above the maximum of its row: multiplied in two halves, it overflows only where the gradient does.
+template <class T>
+HWY_INLINE T half_exponential(T x) {
+  constexpr T kMost = sizeof(T) == 4 ? 88 : 709;
+  return std::exp(std::min(x / 2, kMost));  // in this order, NaN stays NaN
+}
+
+// 1 / D_i, or 0 for a guarded row. NaN is not guarded.
+template <class T>
+HWY_INLINE T inverse_of(T normaliser, T guard) {
+  return std::abs(normaliser) <= guard ? T{0} : 1 / normaliser;
 }
 
 // Rows of scratch memory, kept from row to row.
@@ -50,13 +67,13 @@ HWY_INLINE void row_dots(const RowAttention<T>& head, std::int64_t row, const st
                          std::int64_t count, Scratch<T>& scratch, T* dot) {
   const T* q = head.q + row * head.features;
   const Load load;
-  if (!head.relu) {
+  if (!head.rule.is_relu()) {
     indexed_dots(q, head.k, index, count, head.features, dot, load);
     return;
   }
-  const T sum = relu_features(q, head.epsilon, head.features, scratch.features.data());
+  const T sum = relu_features(q, head.rule.epsilon, head.features, scratch.features.data());
   indexed_dots(scratch.features.data(), head.k, index, count, head.features, dot, load);
-  for (std::int64_t p = 0; p < count; ++p) dot[p] += head.epsilon * sum;
+  for (std::int64_t p = 0; p < count; ++p) dot[p] += head.rule.epsilon * sum;
 }
 
 // out = sum_p weight[p] phi(rows[index[p]]), the gradient of features; then through phi to `at`, where it is
@@ -66,10 +83,10 @@ HWY_INLINE void feature_gradient(const RowAttention<T>& head, const T* weight, c
                                  const std::int32_t* index, std::int64_t count, const T* at, T* out) {
   indexed_sum([&](std::int64_t p) { return weight[p]; }, rows, index, count, head.features, false, out,
               Load());
-  if (!head.relu) return;
+  if (!head.rule.is_relu()) return;
   T total = 0;
   for (std::int64_t p = 0; p < count; ++p) total += weight[p];
-  relu_gradient(at, head.epsilon * total, head.features, out);
+  relu_gradient(at, head.rule.epsilon * total, head.features, out);
 }
 
 template <class Load, class T>
@@ -83,13 +100,14 @@ HWY_INLINE void forward_rows(const RowAttention<T>& head, std::int64_t begin, st
     T* weight = scratch.first.data();
     row_dots<Load>(head, row, index, count, scratch, weight);
     if (dot != nullptr) std::copy_n(weight, count, dot + first);
-    if (head.softmax) row_max[row] = exponentiate(weight, count, head.scale);
+    if (head.rule.is_softmax())
+      row_max[row] = exponentiate(weight, head.value + first, count, head.rule.scale);
     T normaliser = 0;
     for (std::int64_t p = 0; p < count; ++p) {
       weight[p] *= head.value[first + p];
       normaliser += weight[p];
     }
-    const T inverse = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
+    const T inverse = inverse_of(normaliser, head.rule.guard);
     inverse_normaliser[row] = inverse;
     for (std::int64_t p = 0; p < count; ++p) weight[p] *= inverse;
     indexed_sum([&](std::int64_t p) { return weight[p]; }, head.v, index, count, head.value_columns, false,
@@ -113,16 +131,21 @@ struct RowSlope {
         along_out(dot_product(gradients.grad_out + row * of.value_columns,
                               gradients.out + row * of.value_columns, of.value_columns)),
         inverse(gradients.inverse_normaliser[row]),
-        row_max(of.softmax ? gradients.row_max[row] : T{0}) {}
+        row_max(of.rule.is_softmax() ? gradients.row_max[row] : T{0}) {}
 
   // Returns dL/d<q_i, k_j>.
   HWY_INLINE T operator()(std::int64_t p, T slope) const {
     const std::int64_t at = first + p;
     const T mask = head.value[at];
-    const T score = head.softmax ? std::exp(pass.dot[at] * head.scale - row_max) : pass.dot[at];
     const T grad_score = (slope - along_out) * inverse;  // dL / d(M_ij e_ij)
-    pass.grad_value[at] = (pass.accumulate ? pass.grad_value[at] : T{0}) + grad_score * score;
-    const T key = grad_score * mask * (head.softmax ? score * head.scale : T{1});
+    T score = pass.dot[at], grad = grad_score * score, key = grad_score * mask;
+    if (head.rule.is_softmax()) {
+      const T half = half_exponential(score * head.rule.scale - row_max);
+      score = mask == 0 ? T{0} : half * half;
+      grad = grad_score * half * half;
+      key *= score * head.rule.scale;
+    }
+    pass.grad_value[at] = pass.accumulate ? pass.grad_value[at] + grad : grad;
     pass.weights[at] = {key, mask * score * inverse};
     return key;
   }
@@ -243,12 +266,12 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
     const std::int64_t first = head.mask.row_ptr[row];
     RegisterRow<kVectors, T> q(head.q + row * head.features);
     auto start = hn::Zero(d);  // of phi(k) = relu(k) + epsilon, the second half of every product
-    if (head.relu) {
+    if (head.rule.is_relu()) {
       for (auto& x : q.vector) {
-        x = hn::Add(LoadRelu()(x), hn::Set(d, head.epsilon));
+        x = hn::Add(LoadRelu()(x), hn::Set(d, head.rule.epsilon));
         start = hn::Add(start, x);
       }
-      start = hn::Mul(start, hn::Set(d, head.epsilon));
+      start = hn::Mul(start, hn::Set(d, head.rule.epsilon));
     }
     T normaliser = 0;
     auto normalisers = hn::Zero(four);
@@ -274,7 +297,7 @@ HWY_INLINE void forward_in_registers(const RowAttention<T>& head, std::int64_t b
     const auto normalise = [&, write = result.row(row)](int i, auto sum) HWY_ATTR {
       if (i == 0) {
         normaliser += hn::GetLane(hn::SumOfLanes(four, normalisers));
-        inverse = std::abs(normaliser) > head.guard ? 1 / normaliser : T{0};
+        inverse = inverse_of(normaliser, head.rule.guard);
         inverse_normaliser[row] = inverse;
       }
       write(i, hn::Mul(sum, hn::Set(d, inverse)));
@@ -294,7 +317,7 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
       fetch_row(pass.grad_out + (row + kRowsAhead) * d_v, d_v);
       fetch_row(pass.out + (row + kRowsAhead) * d_v, d_v);
       result.fetch(row + kRowsAhead);
-      if (head.relu) fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
+      if (head.rule.is_relu()) fetch_row(head.q + (row + kRowsAhead) * head.features, head.features);
       fetch_newest(head.mask, row + kRowsAhead, head.k, head.features, head.v, d_v);
     }
     const std::int64_t first = head.mask.row_ptr[row];
@@ -303,7 +326,7 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
     // Inlined for certain: a call would send the sums in registers to memory and back.
     const auto weigh = [&](std::int64_t p, std::int64_t count, const T* slopes, T* key_weights) HWY_ATTR
         __attribute__((always_inline)) {
-      if (count == 4 && !head.softmax) {
+      if (count == 4 && !head.rule.is_softmax()) {
         row_slope.four(p, slopes, key_weights);
       } else {
         for (std::int64_t r = 0; r < count; ++r) key_weights[r] = row_slope(p + r, slopes[r]);
@@ -311,8 +334,8 @@ HWY_INLINE void backward_in_registers(const RowAttention<T>& head, std::int64_t 
       for (std::int64_t r = 0; r < count; ++r) total += key_weights[r];
       for (std::int64_t r = count; r < 4; ++r) key_weights[r] = 0;
     };
-    const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.relu, total,
-                                         head.epsilon};
+    const FeatureGradientWriter<T> write{result.row(row), head.q + row * head.features, head.rule.is_relu(),
+                                         total, head.rule.epsilon};
     dots_then_sum<kVectors, kVectors>(
         RegisterRow<kVectors, T>(pass.grad_out + row * d_v), hn::Zero(hn::ScalableTag<T>()), head.v,
         LoadPlain(), head.k, Load(), head.mask.col + first, head.mask.row_ptr[row + 1] - first, weigh, write);
@@ -332,7 +355,7 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
     if (column + kRowsAhead < end) {
       keys.fetch(column + kRowsAhead);
       values.fetch(column + kRowsAhead);
-      if (head.relu) fetch_row(head.k + (column + kRowsAhead) * head.features, head.features);
+      if (head.rule.is_relu()) fetch_row(head.k + (column + kRowsAhead) * head.features, head.features);
       fetch_newest(columns, column + kRowsAhead, head.q, head.features, pass.grad_out, head.value_columns);
     }
     const std::int64_t first = columns.row_ptr[column];
@@ -344,8 +367,8 @@ HWY_INLINE void columns_in_registers(const RowAttention<T>& head, const SparseRo
       total += both.key;
       return both;
     };
-    const FeatureGradientWriter<T> write{keys.row(column), head.k + column * head.features, head.relu, total,
-                                         head.epsilon};
+    const FeatureGradientWriter<T> write{keys.row(column), head.k + column * head.features,
+                                         head.rule.is_relu(), total, head.rule.epsilon};
     two_sums<kVectors, kVectors>(weights_of, head.q, Load(), pass.grad_out, LoadPlain(), columns.col + first,
                                  columns.row_ptr[column + 1] - first, write, values.row(column));
   }
@@ -374,7 +397,7 @@ template <class Load, class T>
 HWY_INLINE void forward_features(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
                                  T* inverse, T* row_max, T* dot) {
   // Softmax needs the maximum of a row before its first weight.
-  if (!head.softmax && in_registers(head, [&](auto vectors) HWY_ATTR {
+  if (!head.rule.is_softmax() && in_registers(head, [&](auto vectors) HWY_ATTR {
         forward_in_registers<vectors.value, Load>(head, begin, end, out, inverse, dot);
       })) {
     return;
@@ -410,7 +433,7 @@ HWY_INLINE void column_features(const RowAttention<T>& head, const SparseRows& c
 template <class T>
 HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end, T* out,
                             T* inverse, T* row_max, T* dot) {
-  if (head.relu) {
+  if (head.rule.is_relu()) {
     forward_features<LoadRelu>(head, begin, end, out, inverse, row_max, dot);
   } else {
     forward_features<LoadPlain>(head, begin, end, out, inverse, row_max, dot);
@@ -420,7 +443,7 @@ HWY_INLINE void forward_any(const RowAttention<T>& head, std::int64_t begin, std
 template <class T>
 HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, std::int64_t end,
                              const RowAttentionGradients<T>& pass) {
-  if (head.relu) {
+  if (head.rule.is_relu()) {
     backward_features<LoadRelu>(head, begin, end, pass);
   } else {
     backward_features<LoadPlain>(head, begin, end, pass);
@@ -430,7 +453,7 @@ HWY_INLINE void backward_any(const RowAttention<T>& head, std::int64_t begin, st
 template <class T>
 HWY_INLINE void columns_any(const RowAttention<T>& head, const SparseRows& columns, std::int64_t begin,
                             std::int64_t end, const RowAttentionGradients<T>& pass) {
-  if (head.relu) {
+  if (head.rule.is_relu()) {
     column_features<LoadRelu>(head, columns, begin, end, pass);
   } else {
     column_features<LoadPlain>(head, columns, begin, end, pass);
@@ -501,7 +524,7 @@ void row_attention_forward(const RowAttention<T>& head, T* out, T* inverse_norma
     const std::int64_t nonzeros = head.mask.row_ptr[end] - head.mask.row_ptr[begin];
     count_multiply_adds(nonzeros * (head.features + head.value_columns));
     // Mask product, normaliser and its division; softmax adds the scaling, the maximum and the exponential.
-    count_other_flops(nonzeros * (head.softmax ? 6 : 3) + (end - begin));
+    count_other_flops(nonzeros * (head.rule.is_softmax() ? 6 : 3) + (end - begin));
   });
 }
 
@@ -529,7 +552,7 @@ void row_attention_backward(const RowAttention<T>& head, const SparseRows& colum
   const std::int64_t nonzeros = head.mask.nnz();
   count_multiply_adds(2 * nonzeros * (head.features + head.value_columns) +
                       head.mask.num_rows * head.value_columns);
-  count_other_flops(nonzeros * (head.softmax ? 10 : 6));
+  count_other_flops(nonzeros * (head.rule.is_softmax() ? 10 : 6));
 }
 
 #define TOPOMASK_INSTANTIATE(T)                                                   \

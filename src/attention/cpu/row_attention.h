@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
+#include "attention/score_rule.h"
 #include "masks/cpu/spmm.h"
 
 namespace topomask {
 
-// One head of one batch entry. With the features x -> x, or x -> max(x, 0) + epsilon computed as rows are
-// loaded, and the score e_ij = <q_i, k_j> (linear) or exp(scale <q_i, k_j> - max_i) (softmax),
-//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij.
+// One head of one batch entry. With the scores e_ij of score_rule.h, those of softmax over exp(max_i),
+//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij,
+// where max_i is the largest exponent with M_ij != 0.
 template <class T>
 struct RowAttention {
   SparseRows mask;
@@ -18,11 +19,7 @@ struct RowAttention {
   const T* q = nullptr;  // [N, features]
   const T* k = nullptr;  // [N, features]
   const T* v = nullptr;  // [N, value_columns]
-  bool relu = false;
-  T epsilon = 0;
-  bool softmax = false;
-  T scale = 1;
-  T guard = 0;  // rows with |D_i| <= guard give 0 and pass no gradient
+  ScoreRuleOf<T> rule;
   // Results are too large to stay in the caches: they are written past them, without being fetched before.
   bool past_caches = false;
 };

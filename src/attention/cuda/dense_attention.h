@@ -1,8 +1,8 @@
 // The `dense` engine on tensor cores: scores live and die in registers. Framework-free.
 //
-// For every batch entry and head, with phi(x) = x or max(x, 0) + epsilon computed as rows are loaded,
-//   e_ij = <phi(q_i), phi(k_j)> (linear) or exp(scale <q_i, k_j> - max_i) over M_ij != 0 (softmax),
-//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij;  rows with |D_i| <= guard give 0.
+// For every batch entry and head, with the scores e_ij of score_rule.h, those of softmax over exp(max_i),
+//   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij,
+// where max_i is the largest exponent with M_ij != 0.
 // Products run in 16 bits with float32 accumulators. No sum depends on the order in which blocks run, so
 // results are identical from run to run.
 #pragma once
@@ -10,6 +10,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+
+#include "attention/score_rule.h"
 
 namespace topomask {
 
@@ -30,11 +32,7 @@ struct DenseAttention {
   const void* v = nullptr;  // all 16-byte aligned
   RowStrides q_strides, k_strides, v_strides;
   int mask_heads = 1;  // 1 or heads
-  bool relu = false;
-  float epsilon = 0;
-  bool softmax = false;
-  float scale = 1;
-  float guard = 0;
+  ScoreRuleOf<float> rule;
 };
 
 // Whether the current device can run these sizes. Elsewhere, the launches below fail.
@@ -77,7 +75,6 @@ cudaError_t dense_attention_backward(const DenseAttention& a, const DenseBackwar
 // dL/dM, summed over the batch and, where the heads share a mask, over the heads: a block of threads owns a
 // tile of it and walks the batch. Runs after dense_attention_backward, whose delta it reads.
 struct DenseMaskGradient {
-  const void* mask = nullptr;  // packed, not transposed; softmax only
   const void* grad_out = nullptr;
   RowStrides grad_out_strides;
   const float* inverse_normaliser = nullptr;

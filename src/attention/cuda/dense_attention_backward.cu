@@ -36,7 +36,7 @@ __global__ void sum_shares_kernel(DenseAttention a, DenseBackward b, int shares)
     const int column = static_cast<int>(p * 2 % a.d), head = static_cast<int>(pair % a.heads),
               batch = static_cast<int>(pair / a.heads);
     Pair x = pack<T>(sum.x, sum.y);
-    if (a.relu) {
+    if (a.rule.is_relu()) {
       const T* raw = row_start<T>(a.q, a.q_strides, batch, head, i);
       const float2 y = Half<T>::unpack(*reinterpret_cast<const Pair*>(raw + column));
       x &= (y.x > 0 ? 0xffffu : 0u) | (y.y > 0 ? 0xffff0000u : 0u);

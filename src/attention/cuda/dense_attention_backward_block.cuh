@@ -28,7 +28,7 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
   using Scores = float[kKeyBlocks][4][4];              // of a step
   using Weights = Pair[kKeyBlocks][2][4];              // the same numbers as left operands
   using Gradients = float[kKeyBlocks][kWidth / 8][4];  // of this warp's keys
-  using Rows::a, Rows::b, Rows::shared, Rows::item, Rows::thread, Rows::warp_key;
+  using Rows::a, Rows::b, Rows::shared, Rows::item, Rows::thread, Rows::warp_key, Rows::kScaled;
 
   __device__ void load_mask(Weights& m16, int number, int step) const {
     const int side = PackedMask::blocks_per_side(a.num_nodes);
@@ -94,16 +94,23 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       return *reinterpret_cast<const float2*>(statistic + step * kStep + s * 8 + (lane & 3) * 2);
     };
 
+    // Softmax divides by the scale of a query where it forms exponents and gradients of dot products; else
+    // 1 / D_i carries it.
+    constexpr bool kOwnScale = kSoftmax && kScaled;
     Weights weight;  // M_ij e_ij / D_i
     {
       Scores score = {};
       product(score, shared_address(keys.k), shared_address(queries.q), step, lane);
-      const float exponent_scale = a.scale * kLog2e;
+      const float exponent_scale = a.rule.scale * kLog2e;
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         const float2 inverse = of_columns(statistics.inverse, s);
-        float2 base;
+        float2 base, exponent_scales = {exponent_scale, exponent_scale};
         if (kSoftmax) base = of_columns(statistics.max, s);
+        if (kOwnScale) {
+          const float2 inverse_scale = of_columns(statistics.inverse_scale, s);
+          exponent_scales = {exponent_scale * inverse_scale.x, exponent_scale * inverse_scale.y};
+        }
 #pragma unroll
         for (int m = 0; m < kKeyBlocks; ++m) {
 #pragma unroll
@@ -112,8 +119,8 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
             const float2 entry = Half<T>::unpack(m16[m][s / 2][part]);
             float x = score[m][s][half * 2], y = score[m][s][half * 2 + 1];
             if (kSoftmax) {
-              x = entry.x == 0 ? 0 : fast_exp2(fmaf(x, exponent_scale, -base.x));
-              y = entry.y == 0 ? 0 : fast_exp2(fmaf(y, exponent_scale, -base.y));
+              x = entry.x == 0 ? 0 : fast_exp2(fmaf(x, exponent_scales.x, -base.x));
+              y = entry.y == 0 ? 0 : fast_exp2(fmaf(y, exponent_scales.y, -base.y));
             }
             weight[m][s / 2][part] = pack<T>(entry.x * inverse.x * x, entry.y * inverse.y * y);
           }
@@ -135,17 +142,17 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
     }
     product(grad_weight, shared_address(keys.v), shared_address(queries.grad_out), step, lane);
 
-    Weights grad_dot;  // softmax: over the scale
+    Weights grad_dot;  // over the scale of its query; softmax: and over that of all
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      const float2 inverse = of_columns(statistics.inverse, s);
+      const float2 inverse = of_columns(kOwnScale ? statistics.inverse_scale : statistics.inverse, s);
 #pragma unroll
       for (int m = 0; m < kKeyBlocks; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int part = (s % 2) * 2 + half;
           float2 factor = Half<T>::unpack(kSoftmax ? weight[m][s / 2][part] : m16[m][s / 2][part]);
-          if (!kSoftmax) factor = {factor.x * inverse.x, factor.y * inverse.y};
+          if (!kSoftmax || kOwnScale) factor = {factor.x * inverse.x, factor.y * inverse.y};
           grad_dot[m][s / 2][part] =
               pack<T>(factor.x * grad_weight[m][s][half * 2], factor.y * grad_weight[m][s][half * 2 + 1]);
         }
@@ -204,16 +211,26 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       multiply(1);
     }
 
-    const float factor = (kSoftmax ? a.scale : 1.f) / weight_scale<T>(a.num_nodes);
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factor[half] = (kSoftmax ? a.rule.scale : 1.f) / weight_scale<T>(a.num_nodes);
+      if (kScaled) factor[half] /= shared.statistics[stage].inverse_scale[row + (lane >> 2) + half * 8];
+    }
     float* share = item(number).share;
     if (share == nullptr) {
       T* to = item(number).grad_q + first * b.grad_q_strides.row;
-      if (a.relu) {
-        store_rows<T, kWidth, true>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
-                                    lane, shared_address(shared.queries[stage].q), row, a.epsilon);
+      const auto store = [&](const auto& through) {
+        store_rows<T>(grad_q, factor[0], factor[1], to, b.grad_q_strides.row, column, valid, a.d, lane,
+                      through);
+      };
+      if (!a.rule.is_relu()) {
+        store(AsTheyAre());
+      } else if constexpr (kScaled) {
+        store(ThroughInputs<T>{item(number).q + first * a.q_strides.row, a.q_strides.row});
       } else {
-        store_rows<T, kWidth, false>(grad_q, factor, factor, to, b.grad_q_strides.row, column, valid, a.d,
-                                     lane);
+        store(ThroughMarkedFeatures<T, kWidth>{shared_address(shared.queries[stage].q), row,
+                                               ReluFeatures<T>(a.rule.epsilon)});
       }
       return;
     }
@@ -225,7 +242,7 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       for (int s = 0; s < kColumns / 8; ++s) {
         if (r >= valid || column + s * 8 >= a.d) continue;
         *reinterpret_cast<float2*>(share + r * a.d + s * 8) =
-            make_float2(grad_q[s][half * 2] * factor, grad_q[s][half * 2 + 1] * factor);
+            make_float2(grad_q[s][half * 2] * factor[half], grad_q[s][half * 2 + 1] * factor[half]);
       }
     }
   }
@@ -233,22 +250,21 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
   __device__ void finish_keys(const Gradients& grad_k, const Gradients& grad_v, int number) const {
     const int lane = Rows::lane(), key = warp_key();
     const int valid = a.num_nodes - item(number).first_key - key;
-    const float factor = 1 / weight_scale<T>(a.num_nodes), key_factor = kSoftmax ? factor * a.scale : factor;
+    const float factor = 1 / weight_scale<T>(a.num_nodes),
+                key_factor = kSoftmax ? factor * a.rule.scale : factor;
     T* to_k = item(number).grad_k + key * b.grad_k_strides.row;
     T* to_v = item(number).grad_v + key * b.grad_v_strides.row;
 #pragma unroll
     for (int m = 0; m < kKeyBlocks;
          ++m, to_k += 16 * b.grad_k_strides.row, to_v += 16 * b.grad_v_strides.row) {
       const int rows = valid - m * 16;
-      store_rows<T, kWidth, false>(grad_v[m], factor, factor, to_v, b.grad_v_strides.row, 0, rows, a.d_v,
-                                   lane);
-      if (a.relu) {
-        store_rows<T, kWidth, true>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
-                                    a.d, lane, shared_address(shared.keys[number & 1].k), key + m * 16,
-                                    a.epsilon);
+      store_rows<T>(grad_v[m], factor, factor, to_v, b.grad_v_strides.row, 0, rows, a.d_v, lane);
+      if (a.rule.is_relu()) {
+        store_rows<T>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows, a.d, lane,
+                      ThroughMarkedFeatures<T, kWidth>{shared_address(shared.keys[number & 1].k),
+                                                       key + m * 16, ReluFeatures<T>(a.rule.epsilon)});
       } else {
-        store_rows<T, kWidth, false>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows,
-                                     a.d, lane);
+        store_rows<T>(grad_k[m], key_factor, key_factor, to_k, b.grad_k_strides.row, 0, rows, a.d, lane);
       }
     }
   }
@@ -290,7 +306,7 @@ struct BackwardBlock : BackwardRows<T, kWidth, kSoftmax> {
       for (int tile = 0; tile < num_tiles(); ++tile, stage ^= 1) {
         wait_for_copies();
         Rows::prepare_queries(number, stage, tile);
-        if (a.relu) {
+        if (a.rule.is_relu()) {
           // What the previous tile brought: the first keys of all at once, then slices, the last of which
           // comes with the last tile of the item before.
           if (tile == 0) Rows::map_keys(number, number == 0 ? 0 : slice_begin(num_tiles() - 1), kKeyGroups);

@@ -41,6 +41,7 @@ struct SharedMemory {
   };
   struct Statistics {
     float inverse[Shape::kQueries], max[Shape::kQueries], minus_delta[Shape::kQueries];
+    float inverse_scale[Shape::kQueries];  // what queries were multiplied with, its inverse
   };
   Keys keys[2];        // of this item and of the next
   Queries queries[2];  // of this tile and of the next
@@ -65,6 +66,7 @@ struct BackwardRows {
   using Mine = Groups<kWidth, Shape::kThreads>;
   static constexpr int kThreads = Shape::kThreads;
   static constexpr int kKeyGroups = Shape::kKeys / Mine::kRows, kQueryGroups = Shape::kQueries / Mine::kRows;
+  static constexpr bool kScaled = kScalesRows<T>;
 
   const DenseAttention& a;
   const DenseBackward& b;
@@ -116,48 +118,67 @@ struct BackwardRows {
     copy(to.q, from.q, a.q_strides.row, a.d);
     copy(to.grad_out, from.grad_out, b.grad_out_strides.row, a.d_v);
     copy(to.out, from.out, b.out_strides.row, a.d_v);
-    const int i = thread();
-    if (i < Shape::kQueries) {
-      const std::int64_t at = from.row + first + (i < valid ? i : 0);
-      copy_word(shared_address(shared.statistics[stage].inverse + i), b.inverse_normaliser + at, i < valid);
-      if (kSoftmax) copy_word(shared_address(shared.statistics[stage].max + i), b.row_max + at, i < valid);
+    const Mine mine;
+    if (mine.chunk == 0) {
+#pragma unroll
+      for (int group = 0; group < kQueryGroups; ++group) {
+        const int i = mine.row(group);
+        const std::int64_t at = from.row + first + (i < valid ? i : 0);
+        copy_word(shared_address(shared.statistics[stage].inverse + i), b.inverse_normaliser + at, i < valid);
+        if (kSoftmax) copy_word(shared_address(shared.statistics[stage].max + i), b.row_max + at, i < valid);
+      }
     }
   }
 
   __device__ void map_keys(int number, int begin, int end) const {
     map_features<T, kWidth, kThreads, true>(shared_address(shared.keys[number & 1].k), begin, end, a.d,
-                                            a.epsilon);
+                                            a.rule.epsilon);
   }
 
-  // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
+  // What a thread does to the chunks that it copied itself: features of q and their scale, and
+  // delta_i = <grad_out_i, out_i>.
   __device__ void prepare_queries(int number, int stage, int tile) const {
     auto& queries = shared.queries[stage];
     auto& statistics = shared.statistics[stage];
-    if (a.relu) {
-      map_features<T, kWidth, kThreads, true>(shared_address(queries.q), 0, kQueryGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, kWidth, kThreads, !kScaled>(shared_address(queries.q), 0, kQueryGroups, a.d,
+                                                  a.rule.epsilon);
     }
+    constexpr int kChunks = Tile<kWidth>::kChunks;
     const Mine mine;
     float sum[kQueryGroups];
+    [[maybe_unused]] float largest_grad[kQueryGroups];
 #pragma unroll
     for (int group = 0; group < kQueryGroups; ++group) {
       const uint4 x = read_shared(shared_address(queries.grad_out) + mine.offset(group));
       const uint4 y = read_shared(shared_address(queries.out) + mine.offset(group));
       sum[group] = dot<T>(x.x, y.x) + dot<T>(x.y, y.y) + (dot<T>(x.z, y.z) + dot<T>(x.w, y.w));
+      if constexpr (kScaled) largest_grad[group] = largest_of<T>(x);
     }
 #pragma unroll
-    for (float& x : sum) x = sum_lanes<Tile<kWidth>::kChunks>(x);
-    if (mine.chunk == 0) {
+    for (float& x : sum) x = sum_lanes<kChunks>(x);
 #pragma unroll
-      for (int group = 0; group < kQueryGroups; ++group) {
-        const int i = mine.row(group), row = tile * Shape::kQueries + i;
+    for (int group = 0; group < kQueryGroups; ++group) {
+      const int i = mine.row(group), row = tile * Shape::kQueries + i;
+      float inverse = mine.chunk == 0 ? statistics.inverse[i] * weight_scale<T>(a.num_nodes) : 0;
+      if constexpr (kScaled) {
+        const std::uint32_t at = shared_address(queries.q) + mine.offset(group);
+        const uint4 q = read_shared(at);
+        // The weights of softmax carry 1 / D_i themselves.
+        const float size =
+            kSoftmax ? weight_scale<T>(a.num_nodes) : __shfl_sync(0xffffffffu, inverse, 0, kChunks);
+        const float scale = backward_row_scale(max_lanes<kChunks>(largest_of<T>(q)),
+                                               max_lanes<kChunks>(largest_grad[group]), size);
+        write_shared(at, scaled<T>(q, scale));
+        if (mine.chunk == 0) statistics.inverse_scale[i] = 1 / scale;
+        if (!kSoftmax) inverse /= scale;
+      }
+      if (mine.chunk == 0) {
+        statistics.inverse[i] = inverse;
+        if (kSoftmax) statistics.max[i] *= kLog2e;
         statistics.minus_delta[i] = -sum[group];
         if (b.delta != nullptr && row < a.num_nodes) b.delta[item(number).row + row] = sum[group];
       }
-    }
-    const int i = thread();
-    if (i < Shape::kQueries) {
-      statistics.inverse[i] *= weight_scale<T>(a.num_nodes);
-      if (kSoftmax) statistics.max[i] *= kLog2e;
     }
   }
 };

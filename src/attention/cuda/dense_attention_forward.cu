@@ -79,6 +79,24 @@ __device__ void exponentiate(float (&score)[4][4], const Pair (&m16)[2][4], RowS
   }
 }
 
+// Multiplies 16 rows of queries, held as left operands, by their scales, which it tells.
+template <class T, int kBlocks>
+__device__ void scale_rows(Pair (&query)[kBlocks][4], float (&row_scale)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = 0;
+#pragma unroll
+    for (const auto& block : query)
+      largest = fmaxf(largest, largest_of<T>({block[half], block[half + 2], 0, 0}));
+    row_scale[half] = forward_row_scale(max_lanes<4>(largest));
+#pragma unroll
+    for (auto& block : query) {
+      block[half] = scaled<T>(block[half], row_scale[half]);
+      block[half + 2] = scaled<T>(block[half + 2], row_scale[half]);
+    }
+  }
+}
+
 template <class T, int kWidth, bool kSoftmax>
 __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth>::kMinBlocks)  //
     void forward_kernel(const __grid_constant__ DenseAttention a, const __grid_constant__ DenseForward f) {
@@ -126,8 +144,10 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
     const Place here = locate(item);
     const int warp_row = here.first_row + warp * kRowBlocks * 16;
     const bool active = warp_row < n;
-    const float exponent_scale = a.scale * kLog2e;
+    const float exponent_scale = a.rule.scale * kLog2e;
+    constexpr bool kScaled = kScalesRows<T> && !kSoftmax;
     Pair query[kRowBlocks][kBlocks][4];
+    float row_scale[kRowBlocks][2];  // kScaled only
     float out[kRowBlocks][kWidth / 8][4] = {};
     RowState state[kRowBlocks][2];
 
@@ -149,7 +169,8 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
     for (int tile = 0; tile < num_tiles; ++tile, slot ^= 1) {
       const std::uint32_t keys = tiles + slot * 2 * Shape::kTileBytes, values = keys + Shape::kTileBytes;
       wait_for_copies();
-      if (a.relu) map_features<T, kWidth, kThreads, false>(keys, 0, kTileGroups, a.d, a.epsilon);
+      if (a.rule.is_relu())
+        map_features<T, kWidth, kThreads, false>(keys, 0, kTileGroups, a.d, a.rule.epsilon);
       __syncthreads();
       if (tile + 1 < num_tiles) {
         copy_tile(here, tile + 1, slot ^ 1);
@@ -164,18 +185,19 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
                           by_column = Layout::lane_by_column(lane_here);
 
       if (tile == 0) {
-        const ReluFeatures<T> features(a.epsilon);
+        const ReluFeatures<T> features(a.rule.epsilon);
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
           for (int c = 0; c < kBlocks; ++c) {
             load_block(query[m][c], Layout::at(queries + query_slot * Shape::kQueryBytes, by_row,
                                                (warp * kRowBlocks + m) * 16, 2 * c));
-            if (a.relu) {
+            if (a.rule.is_relu()) {
 #pragma unroll
               for (Pair& x : query[m][c]) x = features(x);  // padding meets zeros
             }
           }
+          if constexpr (kScaled) scale_rows<T>(query[m], row_scale[m]);
         }
       }
 
@@ -247,15 +269,17 @@ __global__ __launch_bounds__(ForwardShape<kWidth>::kThreads, ForwardShape<kWidth
       for (int half = 0; half < 2; ++half) {
         RowState row = state[m][half];
         row.sum = sum_lanes<4>(row.sum);
-        inverse[half] = fabsf(row.sum) <= a.guard ? 0 : 1 / row.sum;
+        if constexpr (kScaled) row.sum /= row_scale[m][half];
+        inverse[half] = fabsf(row.sum) <= a.rule.guard ? 0 : 1 / row.sum;
         const int i = warp_row + m * 16 + half * 8 + g;
         if (i < n && lane % 4 == 0) {
           f.inverse_normaliser[statistics + i] = inverse[half];
-          if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.scale;
+          if (kSoftmax) f.row_max[statistics + i] = row.max == -INFINITY ? 0 : row.max * a.rule.scale;
         }
+        if constexpr (kScaled) inverse[half] /= row_scale[m][half];
       }
-      store_rows<T, kWidth, false>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row,
-                                   f.out_strides.row, 0, n - warp_row - m * 16, a.d_v, lane);
+      store_rows<T>(out[m], inverse[0], inverse[1], to + m * 16 * f.out_strides.row, f.out_strides.row, 0,
+                    n - warp_row - m * 16, a.d_v, lane);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace topomask::dense {
 
@@ -61,7 +62,7 @@ __device__ float dot(Pair x, Pair y) {
   return fmaf(u.x, w.x, u.y * w.y);
 }
 
-// max(x, 0) + epsilon, on pairs.
+// max(x, 0) + epsilon, on pairs; NaN stays NaN.
 template <class T>
 struct ReluFeatures {
   using Vector = typename Half<T>::Vector;
@@ -70,7 +71,7 @@ struct ReluFeatures {
   __device__ explicit ReluFeatures(float e)
       : zero(Half<T>::round(make_float2(0, 0))), epsilon(Half<T>::round(make_float2(e, e))) {}
   __device__ Pair operator()(Pair x) const {
-    const Vector y = __hadd2(__hmax2(reinterpret_cast<const Vector&>(x), zero), epsilon);
+    const Vector y = __hadd2(__hmax2_nan(reinterpret_cast<const Vector&>(x), zero), epsilon);
     return reinterpret_cast<const Pair&>(y);
   }
   // The same, but where x is positive the result is above epsilon even if x is too small to change it. So the
@@ -79,14 +80,75 @@ struct ReluFeatures {
     // Bits of positive numbers are in order: this is the next number after epsilon, twice.
     const Pair above = reinterpret_cast<const Pair&>(epsilon) + 0x00010001u;
     const Pair least = __hgt2_mask(reinterpret_cast<const Vector&>(x), zero) & above, y = (*this)(x);
-    const Vector larger = __hmax2(reinterpret_cast<const Vector&>(y), reinterpret_cast<const Vector&>(least));
+    const Vector larger =
+        __hmax2_nan(reinterpret_cast<const Vector&>(y), reinterpret_cast<const Vector&>(least));
     return reinterpret_cast<const Pair&>(larger);
   }
-  // A pair of gradients, or zeros where the input was not positive.
+  // A pair of gradients, or zeros where the input was not positive (or NaN): by the marked features, or by
+  // the input itself.
   __device__ Pair backward(Pair gradient, Pair features) const {
     return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(features), epsilon);
   }
+  __device__ static Pair backward_at(Pair gradient, Pair input) {
+    const Vector zero = Half<T>::round(make_float2(0, 0));
+    return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(input), zero);
+  }
 };
+
+// float16 has five bits of exponent, and a product that is rounded to it may leave its range though the
+// result does not. So rows of queries are multiplied by a power of two, which changes no digit, and the
+// results are divided by it in float32. bfloat16 has the range of float32 and needs none of this.
+template <class T>
+constexpr bool kScalesRows = std::is_same_v<T, __half>;
+
+__device__ inline int exponent_of(float x) {
+  return static_cast<int>(__float_as_uint(x) >> 23 & 255) - 127;
+}
+__device__ inline float power_of_two(int exponent) {
+  return __int_as_float((exponent + 127) << 23);
+}
+// Of the largest magnitude in a row, as float16 has exponents.
+__device__ inline int row_exponent(float largest) {
+  return min(max(exponent_of(largest), -14), 15);
+}
+
+// Forward, linear: M_ij <q_i, k_j> is rounded before it is divided by D_i. With the largest channel of every
+// q_i near 1/8 it is of the size of M_ij <1, k_j>.
+__device__ inline float forward_row_scale(float largest_query) {
+  return power_of_two(-3 - row_exponent(largest_query));
+}
+
+// Backward: what row i adds to grad_k is rounded in two factors, the gradient of a dot product, over this
+// scale, and q_i times it. Both get the square root of the product's size, which is about
+// |grad_out_i| |q_i| / D_i, whatever M and v are.
+__device__ inline float backward_row_scale(float largest_query, float largest_grad, float inverse) {
+  const int own = row_exponent(largest_query);
+  const int balanced = (exponent_of(largest_grad * fabsf(inverse)) - own) >> 1;
+  // Channels far below the largest must not be lost, and the largest must not overflow.
+  return power_of_two(min(max(balanced, max(-8 - own, -14)), min(14 - own, 15)));
+}
+
+// The largest magnitude of eight numbers, NaN left out.
+template <class T>
+__device__ float largest_of(const uint4& x) {
+  using Vector = typename Half<T>::Vector;
+  const auto magnitude = [](Pair p) { return __habs2(reinterpret_cast<const Vector&>(p)); };
+  const Vector both =
+      __hmax2(__hmax2(magnitude(x.x), magnitude(x.y)), __hmax2(magnitude(x.z), magnitude(x.w)));
+  const float2 two = Half<T>::unpack(reinterpret_cast<const Pair&>(both));
+  return fmaxf(two.x, two.y);
+}
+
+template <class T>
+__device__ Pair scaled(Pair x, float factor) {
+  const auto y = __hmul2(reinterpret_cast<const typename Half<T>::Vector&>(x),
+                         Half<T>::round(make_float2(factor, factor)));
+  return reinterpret_cast<const Pair&>(y);
+}
+template <class T>
+__device__ uint4 scaled(const uint4& x, float factor) {
+  return {scaled<T>(x.x, factor), scaled<T>(x.y, factor), scaled<T>(x.z, factor), scaled<T>(x.w, factor)};
+}
 
 // 2^x without the detour for denormal results; -inf gives 0.
 __device__ inline float fast_exp2(float x) {

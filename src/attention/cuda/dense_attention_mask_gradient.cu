@@ -1,4 +1,6 @@
-// dL/dM_ij = sum over the batch of e_ij (<grad_out_i, v_j> - delta_i) / D_i.
+// dL/dM_ij = sum over the batch of e_ij (<grad_out_i, v_j> - delta_i) / D_i, at the zeros of M as well: those
+// of softmax may have scores far above the maximum of their row. Multiplied in two halves, exp(x / 2) each,
+// they overflow only where the gradient does.
 //
 // A block of threads owns a tile of dL/dM in registers and walks a part of the batch, computing scores again:
 // adding every entry's share up in global memory would move as many bytes as there are scores. The parts are
@@ -49,7 +51,7 @@ __global__ __launch_bounds__(kThreads,
   const int entries = a.batch * heads_each;
   const int begin = static_cast<int>(static_cast<std::int64_t>(entries) * part / parts);
   const int end = static_cast<int>(static_cast<std::int64_t>(entries) * (part + 1) / parts);
-  const float exponent_scale = a.scale * kLog2e;
+  const float half_scale = a.rule.scale * kLog2e / 2;
 
   const std::uint32_t base = shared_address(shared);
   const auto tile_of = [&](int stage, int which) {
@@ -95,29 +97,6 @@ __global__ __launch_bounds__(kThreads,
             warp_column = (warp / kRowWarps) * kColumnBlocks * 16;
   const bool active = first_row + warp_row < n && first_column + warp_column < n;
 
-  // One bit an entry: whether the mask lets it through.
-  std::uint32_t kept[kRowBlocks][(kColumnBlocks + 3) / 4] = {};
-  if (kSoftmax && active) {
-    const PackedMask mask(b.mask, mask_head, n);
-#pragma unroll
-    for (int m = 0; m < kRowBlocks; ++m) {
-#pragma unroll
-      for (int c = 0; c < kColumnBlocks; ++c) {
-        const int row_block = (first_row + warp_row) / 16 + m,
-                  column_block = (first_column + warp_column) / 16 + c;
-        if (row_block >= mask.side || column_block >= mask.side) continue;
-        Pair m16[4];
-        PackedMask::load<false>(m16, mask.at(row_block, column_block) + lane);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          const float2 pair = Half<T>::unpack(m16[e / 2]);
-          const bool nonzero = (e % 2 == 0 ? pair.x : pair.y) != 0;
-          kept[m][c / 4] |= static_cast<std::uint32_t>(nonzero) << ((c % 4) * 8 + e);
-        }
-      }
-    }
-  }
-
   float sum[kRowBlocks][2 * kColumnBlocks][4] = {};
   int batch = begin / heads_each, head = mask_head + begin % heads_each;  // of the entry to copy next
   if (begin < end) {
@@ -127,9 +106,9 @@ __global__ __launch_bounds__(kThreads,
   for (int entry = begin; entry < end; ++entry) {
     const int stage = (entry - begin) & 1;
     wait_for_copies();
-    if (a.relu) {
-      map_features<T, kWidth, kThreads, false>(tile_of(stage, 0), 0, kGroups, a.d, a.epsilon);
-      map_features<T, kWidth, kThreads, false>(tile_of(stage, 1), 0, kGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 0), 0, kGroups, a.d, a.rule.epsilon);
+      map_features<T, kWidth, kThreads, false>(tile_of(stage, 1), 0, kGroups, a.d, a.rule.epsilon);
     }
     __syncthreads();
     const bool more = entry + 1 < end;
@@ -191,18 +170,21 @@ __global__ __launch_bounds__(kThreads,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float inverse = of_rows(0, m, half);
-        const float max = kSoftmax ? of_rows(1, m, half) * kLog2e : 0;
+        const float half_max = kSoftmax ? of_rows(1, m, half) * (kLog2e / 2) : 0;
 #pragma unroll
         for (int s = 0; s < 2 * kColumnBlocks; ++s) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            float x = score[m][s][half * 2 + e];
-            if (kSoftmax) {
-              const int bit = (s / 2 % 4) * 8 + (s % 2) * 4 + half * 2 + e;
-              x = (kept[m][s / 8] >> bit) & 1 ? fast_exp2(fmaf(x, exponent_scale, -max)) : 0;
-            }
+            const float x = score[m][s][half * 2 + e];
+            const float grad = inverse * grad_weight[m][s][half * 2 + e];
             float& y = sum[m][s][half * 2 + e];
-            y = fmaf(x * inverse, grad_weight[m][s][half * 2 + e], y);
+            if (kSoftmax) {
+              const float exponent = fmaf(x, half_scale, -half_max);
+              const float root = fast_exp2(exponent > 127 ? 127 : exponent);  // NaN stays NaN
+              y = fmaf(root * grad, root, y);
+            } else {
+              y = fmaf(x, grad, y);
+            }
           }
         }
       }

@@ -145,15 +145,61 @@ __device__ inline uint4 gather_row(Pair x0, Pair x1, Pair x2, Pair x3, int lane)
   return {x0, x1, x2, x3};
 }
 
-// Writes 16 rows of accumulators, columns from `first` on, scaled, to row-major memory of which `rows` rows
-// and `channels` columns exist. With kRelu they are gradients of features, which are rows `row` and on of a
-// tile.
-template <class T, int kWidth, bool kRelu, int kTiles>
+// What becomes of gradients as they are stored. Numbers that belong to (row, column) come as eight of a row,
+// or as a pair; what does not exist may become anything.
+struct AsTheyAre {
+  template <class X>
+  __device__ X operator()(const X& x, int, int, bool) const {
+    return x;
+  }
+};
+// Gradients of ReLU features, which are marked and rows `first_row` and on of a tile.
+template <class T, int kWidth>
+struct ThroughMarkedFeatures {
+  std::uint32_t tile;
+  int first_row;
+  ReluFeatures<T> features;
+
+  __device__ uint4 operator()(const uint4& x, int row, int column, bool) const {
+    const uint4 f = read_shared(tile + Tile<kWidth>::offset(first_row + row, column / 8));
+    return {features.backward(x.x, f.x), features.backward(x.y, f.y), features.backward(x.z, f.z),
+            features.backward(x.w, f.w)};
+  }
+  __device__ Pair operator()(Pair x, int row, int column, bool) const {
+    Pair f;
+    asm volatile("ld.shared.b32 %0, [%1];"
+                 : "=r"(f)
+                 : "r"(tile + Tile<kWidth>::offset(first_row + row, column / 8) + column % 8 * 2)
+                 : "memory");
+    return features.backward(x, f);
+  }
+};
+// The same by the inputs themselves, which are read once more: rows of queries that were scaled bear no
+// marks.
+template <class T>
+struct ThroughInputs {
+  const T* rows;
+  std::int64_t stride;
+
+  __device__ uint4 operator()(const uint4& x, int row, int column, bool exists) const {
+    if (!exists) return x;
+    const uint4 y = __ldg(reinterpret_cast<const uint4*>(rows + row * stride + column));
+    return {ReluFeatures<T>::backward_at(x.x, y.x), ReluFeatures<T>::backward_at(x.y, y.y),
+            ReluFeatures<T>::backward_at(x.z, y.z), ReluFeatures<T>::backward_at(x.w, y.w)};
+  }
+  __device__ Pair operator()(Pair x, int row, int column, bool exists) const {
+    if (!exists) return x;
+    return ReluFeatures<T>::backward_at(x,
+                                        __ldg(reinterpret_cast<const Pair*>(rows + row * stride + column)));
+  }
+};
+
+// Writes 16 rows of accumulators, columns from `first` on, scaled and sent through `through`, to row-major
+// memory of which `rows` rows and `channels` columns exist.
+template <class T, int kTiles, class Through = AsTheyAre>
 __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float lower_scale, T* to,
                            std::int64_t stride, int first, int rows, int channels, int lane,
-                           std::uint32_t tile = 0, int tile_row = 0, float epsilon = 0) {
-  using Layout = Tile<kWidth>;
-  const ReluFeatures<T> features(epsilon);
+                           const Through& through = {}) {
   const int g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -167,29 +213,20 @@ __device__ void store_rows(const float (&c)[kTiles][4], float upper_scale, float
         for (int s = 0; s < 4; ++s) {
           x[s] = pack<T>(c[n + s][half * 2] * scale, c[n + s][half * 2 + 1] * scale);
         }
-        uint4 whole = gather_row(x[0], x[1], x[2], x[3], lane);
+        const uint4 gathered = gather_row(x[0], x[1], x[2], x[3], lane);
         const int column = first + (n + t) * 8;
-        if constexpr (kRelu) {
-          const uint4 f = read_shared(tile + Layout::offset(tile_row + row, column / 8));
-          whole = {features.backward(whole.x, f.x), features.backward(whole.y, f.y),
-                   features.backward(whole.z, f.z), features.backward(whole.w, f.w)};
-        }
-        if (row < rows && column < channels) *reinterpret_cast<uint4*>(to + row * stride + column) = whole;
+        const bool exists = row < rows && column < channels;
+        const uint4 whole = through(gathered, row, column, exists);
+        if (exists) *reinterpret_cast<uint4*>(to + row * stride + column) = whole;
       }
     } else {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
-        Pair x = pack<T>(c[n][half * 2] * scale, c[n][half * 2 + 1] * scale);
+        const Pair rounded = pack<T>(c[n][half * 2] * scale, c[n][half * 2 + 1] * scale);
         const int column = first + n * 8 + 2 * t;
-        if constexpr (kRelu) {
-          Pair f;
-          asm volatile("ld.shared.b32 %0, [%1];"
-                       : "=r"(f)
-                       : "r"(tile + Layout::offset(tile_row + row, column / 8) + 4 * t)
-                       : "memory");
-          x = features.backward(x, f);
-        }
-        if (row < rows && column < channels) *reinterpret_cast<Pair*>(to + row * stride + column) = x;
+        const bool exists = row < rows && column < channels;
+        const Pair x = through(rounded, row, column, exists);
+        if (exists) *reinterpret_cast<Pair*>(to + row * stride + column) = x;
       }
     }
   }
@@ -210,7 +247,8 @@ cudaError_t dispatch(const DenseAttention& a, F&& f) {
   const int widest = a.d > a.d_v ? a.d : a.d_v;
   const auto with_type = [&]<class T>() {
     const auto with_width = [&]<int kWidth>() {
-      return a.softmax ? f.template operator()<T, kWidth, true>() : f.template operator()<T, kWidth, false>();
+      return a.rule.is_softmax() ? f.template operator()<T, kWidth, true>()
+                                 : f.template operator()<T, kWidth, false>();
     };
     if (widest <= 32) return with_width.template operator()<32>();
     if (widest <= 64) return with_width.template operator()<64>();

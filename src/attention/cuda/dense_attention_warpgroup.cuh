@@ -55,6 +55,15 @@ __device__ inline void wait(std::uint32_t barrier, std::uint32_t parity) {
 #endif
 }
 
+__device__ inline float read_float(std::uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
+__device__ inline void write_float(std::uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
 // What threads have written becomes visible to products that read shared memory themselves.
 __device__ inline void publish_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -48,7 +48,7 @@ struct Memory {
   static constexpr int kQueryRows = 5 * kKeyBytes;
   static constexpr int kOut = kQueryRows + kStages * 2 * kQueryBytes;
   static constexpr int kStatistics = kOut + 2 * kQueryBytes;
-  static constexpr int kBarriers = kStatistics + kStages * 2 * kQueries * 4;
+  static constexpr int kBarriers = kStatistics + kStages * 3 * kQueries * 4;
   static constexpr int kBytes = kBarriers + (2 * kStages + 4) * 8;
   std::uint32_t base;
 
@@ -58,8 +58,9 @@ struct Memory {
   __device__ std::uint32_t q(int slot) const { return base + kQueryRows + slot * 2 * kQueryBytes; }
   __device__ std::uint32_t grad_out(int slot) const { return q(slot) + kQueryBytes; }
   __device__ std::uint32_t out(int step) const { return base + kOut + (step & 1) * kQueryBytes; }
-  __device__ std::uint32_t inverse(int slot) const { return base + kStatistics + slot * 2 * kQueries * 4; }
+  __device__ std::uint32_t inverse(int slot) const { return base + kStatistics + slot * 3 * kQueries * 4; }
   __device__ std::uint32_t delta(int slot) const { return inverse(slot) + kQueries * 4; }
+  __device__ std::uint32_t row_scale(int slot) const { return delta(slot) + kQueries * 4; }  // kScalesRows
   __device__ std::uint32_t tile_full(int slot) const { return base + kBarriers + slot * 8; }
   __device__ std::uint32_t tile_empty(int slot) const { return tile_full(slot) + kStages * 8; }
   __device__ std::uint32_t keys_full(int number) const {
@@ -91,14 +92,6 @@ __device__ float2 read_pair(std::uint32_t address) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
   return x;
 }
-__device__ float read_float(std::uint32_t address) {
-  float x;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
-  return x;
-}
-__device__ void write_float(std::uint32_t address, float x) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
 
 template <class T>
 struct Copying {
@@ -121,11 +114,11 @@ struct Copying {
     }
   }
   __device__ void publish_keys(int number) const {
-    if (a.relu) {
+    if (a.rule.is_relu()) {
 #pragma unroll 1
       for (int group = 0; group < kKeyGroups; group += 4) {
         map_features<T, wg::kWidth, wg::kThreads, true>(
-            memory.k(number) + group * Mine::kRows * Layout::kRowBytes, 0, 4, a.d, a.epsilon);
+            memory.k(number) + group * Mine::kRows * Layout::kRowBytes, 0, 4, a.d, a.rule.epsilon);
       }
     }
     wg::publish_to_products();
@@ -143,18 +136,24 @@ struct Copying {
     copy(memory.q(stage.slot), a.q, a.q_strides, a.d);
     copy(memory.grad_out(stage.slot), b.grad_out, b.grad_out_strides, a.d_v);
     copy(memory.out(step), b.out, b.out_strides, a.d_v);
-    const int i = opaque(static_cast<int>(threadIdx.x));
-    if (i < kQueries) {
+    const Mine mine;
+    if (mine.chunk == 0) {
       const std::int64_t row = (static_cast<std::int64_t>(from.batch) * a.heads + from.head) * a.num_nodes;
-      copy_word(memory.inverse(stage.slot) + i * 4, b.inverse_normaliser + row + (i < valid ? first + i : 0),
-                i < valid);
+#pragma unroll
+      for (int group = 0; group < kQueryGroups; ++group) {
+        const int i = mine.row(group);
+        copy_word(memory.inverse(stage.slot) + i * 4,
+                  b.inverse_normaliser + row + (i < valid ? first + i : 0), i < valid);
+      }
     }
   }
 
-  // What a thread does to the chunks that it copied itself: features of q, and delta_i = <grad_out_i, out_i>.
+  // What a thread does to the chunks that it copied itself: features of q and their scale, and
+  // delta_i = <grad_out_i, out_i>.
   __device__ void publish_queries(int number, int tile, int step, const Stage& stage) const {
-    if (a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, true>(memory.q(stage.slot), 0, kQueryGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, wg::kWidth, wg::kThreads, !kScalesRows<T>>(memory.q(stage.slot), 0, kQueryGroups, a.d,
+                                                                 a.rule.epsilon);
     }
     const Mine mine;
     float sum[kQueryGroups];
@@ -173,17 +172,34 @@ struct Copying {
 #pragma unroll
       for (int group = 0; group < kQueryGroups; ++group) {
         const int i = mine.row(group);
-        write_float(memory.delta(stage.slot) + i * 4, sum[group]);
+        wg::write_float(memory.delta(stage.slot) + i * 4, sum[group]);
         if (b.delta != nullptr && first + i < a.num_nodes) b.delta[row + first + i] = sum[group];
       }
     }
-    const int i = opaque(static_cast<int>(threadIdx.x));
-    if (i < kQueries) {
-      const std::uint32_t at = memory.inverse(stage.slot) + i * 4;
-      write_float(at, read_float(at) * weight_scale<T>(a.num_nodes));
-    }
+    if constexpr (kScalesRows<T>) scale_queries(stage.slot);
     wg::publish_to_products();
     wg::arrive(memory.tile_full(stage.slot));
+  }
+
+  // One row at a time: few registers are left to those who copy.
+  __device__ void scale_queries(int slot) const {
+    const Mine mine;
+#pragma unroll 1
+    for (int group = 0; group < kQueryGroups; ++group) {
+      const std::uint32_t at = memory.q(slot) + mine.offset(group), row = mine.row(group) * 4;
+      const uint4 q = read_shared(at), grad = read_shared(memory.grad_out(slot) + mine.offset(group));
+      float inverse = 0;
+      if (mine.chunk == 0)
+        inverse = wg::read_float(memory.inverse(slot) + row) * weight_scale<T>(a.num_nodes);
+      const float scale = backward_row_scale(max_lanes<Layout::kChunks>(largest_of<T>(q)),
+                                             max_lanes<Layout::kChunks>(largest_of<T>(grad)),
+                                             __shfl_sync(0xffffffffu, inverse, 0, Layout::kChunks));
+      write_shared(at, scaled<T>(q, scale));
+      if (mine.chunk == 0) {
+        wg::write_float(memory.inverse(slot) + row, inverse / scale);
+        wg::write_float(memory.row_scale(slot) + row, scale);
+      }
+    }
   }
 
   __device__ void run() const {
@@ -420,14 +436,24 @@ struct Multiplying {
 
     const wg::Place here(a, number);
     const int row = (thread() / 32 & 3) * 16, first = tile * kQueries + row, valid = a.num_nodes - first;
-    const float factor = 1 / weight_scale<T>(a.num_nodes);
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factor[half] = 1 / weight_scale<T>(a.num_nodes);
+      if (kScalesRows<T>)
+        factor[half] *= wg::read_float(memory.row_scale(slot) + (row + (lane() >> 2) + half * 8) * 4);
+    }
     T* to = row_start<T>(b.grad_q, b.grad_q_strides, here.batch, here.head, first);
-    if (a.relu) {
-      store_rows<T, wg::kWidth, true>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
-                                      lane(), memory.q(slot), row, a.epsilon);
+    const auto store = [&](const auto& through) {
+      store_rows<T>(mine, factor[0], factor[1], to, b.grad_q_strides.row, upper * 32, valid, a.d, lane(),
+                    through);
+    };
+    if (!a.rule.is_relu()) {
+      store(AsTheyAre());
+    } else if constexpr (kScalesRows<T>) {
+      store(ThroughInputs<T>{row_start<T>(a.q, a.q_strides, here.batch, here.head, first), a.q_strides.row});
     } else {
-      store_rows<T, wg::kWidth, false>(mine, factor, factor, to, b.grad_q_strides.row, upper * 32, valid, a.d,
-                                       lane());
+      store(ThroughMarkedFeatures<T, wg::kWidth>{memory.q(slot), row, ReluFeatures<T>(a.rule.epsilon)});
     }
     wg::arrive(memory.tile_empty(slot));
   }
@@ -438,16 +464,16 @@ struct Multiplying {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       const int key = warp_key(block), valid = a.num_nodes - key;
-      store_rows<T, wg::kWidth, false>(grad_v[block], factor, factor,
-                                       row_start<T>(b.grad_v, b.grad_v_strides, here.batch, here.head, key),
-                                       b.grad_v_strides.row, 0, valid, a.d_v, lane());
+      store_rows<T>(grad_v[block], factor, factor,
+                    row_start<T>(b.grad_v, b.grad_v_strides, here.batch, here.head, key),
+                    b.grad_v_strides.row, 0, valid, a.d_v, lane());
       T* to = row_start<T>(b.grad_k, b.grad_k_strides, here.batch, here.head, key);
-      if (a.relu) {
-        store_rows<T, wg::kWidth, true>(grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid,
-                                        a.d, lane(), memory.k(number), key, a.epsilon);
+      if (a.rule.is_relu()) {
+        store_rows<T>(
+            grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid, a.d, lane(),
+            ThroughMarkedFeatures<T, wg::kWidth>{memory.k(number), key, ReluFeatures<T>(a.rule.epsilon)});
       } else {
-        store_rows<T, wg::kWidth, false>(grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid,
-                                         a.d, lane());
+        store_rows<T>(grad_k[block], factor, factor, to, b.grad_k_strides.row, 0, valid, a.d, lane());
       }
     }
     wg::arrive(memory.keys_empty(number));

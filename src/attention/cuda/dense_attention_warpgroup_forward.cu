@@ -26,6 +26,25 @@ using Ring = wg::Ring<kSlots>;
 using Layout = Tile<wg::kWidth>;
 static_assert(Ring::kBytes <= kMostSharedBytes);
 
+// Where the scales of queries stand: in the half of their unit that holds values with keys.
+__device__ std::uint32_t row_scale_of(const Ring& queries, int row) {
+  return queries.tile(1) + row * 4;
+}
+
+// What a thread does to the chunks that it copied itself.
+template <class T>
+__device__ void scale_queries(const Ring& queries) {
+  const Groups<wg::kWidth, wg::kThreads> mine;
+#pragma unroll 1
+  for (int group = 0; group < wg::kGroups; ++group) {
+    const std::uint32_t at = queries.tile(0) + mine.offset(group);
+    const uint4 x = read_shared(at);
+    const float scale = forward_row_scale(max_lanes<Layout::kChunks>(largest_of<T>(x)));
+    write_shared(at, scaled<T>(x, scale));
+    if (mine.chunk == 0) wg::write_float(row_scale_of(queries, mine.row(group)), scale);
+  }
+}
+
 template <class T>
 __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int begin, int end, int first_row,
                            Ring ring) {
@@ -34,10 +53,15 @@ __device__ void copy_units(const DenseAttention& a, const wg::Lanes& lanes, int 
     copy_rows<T, wg::kWidth, wg::kThreads>(tile, row_start<T>(x, strides, from.batch, from.head, first),
                                            strides.row, 0, wg::kGroups, a.num_nodes - first, channels);
   };
-  Ring ready = ring;  // the next to publish
+  Ring ready = ring;   // the next to publish
+  int ready_unit = 0;  // of its entry: 0 is queries
   const auto publish = [&] {
-    if (a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.epsilon);
+    if (a.rule.is_relu()) {
+      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.rule.epsilon);
+    }
+    if constexpr (kScalesRows<T>) {
+      if (ready_unit == 0) scale_queries<T>(ready);
+      ready_unit = ready_unit == kUnits - 1 ? 0 : ready_unit + 1;
     }
     wg::publish_to_products();
     wg::arrive(ready.full());
@@ -95,20 +119,23 @@ struct Multiplying {
     wg::finish_issuing_products();
   }
 
-  __device__ void finish_rows(const wg::Accumulator& out, float (&sum)[2], const wg::Entry& here) const {
+  // row_scale: of queries, kScalesRows only.
+  __device__ void finish_rows(const wg::Accumulator& out, float (&sum)[2], const float (&row_scale)[2],
+                              const wg::Entry& here) const {
     const int first = warp_row(), n = a.num_nodes;
     const std::int64_t row = (static_cast<std::int64_t>(here.batch) * a.heads + here.head) * n;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float& x = sum[half];
       x = sum_lanes<4>(x);
-      x = fabsf(x) <= a.guard ? 0 : 1 / x;
+      if constexpr (kScalesRows<T>) x /= row_scale[half];
+      x = fabsf(x) <= a.rule.guard ? 0 : 1 / x;
       const int i = first + half * 8 + (lane() >> 2);
       if (i < n && (lane() & 3) == 0) f.inverse_normaliser[row + i] = x;
+      if constexpr (kScalesRows<T>) x /= row_scale[half];
     }
-    store_rows<T, wg::kWidth, false>(out, sum[0], sum[1],
-                                     row_start<T>(f.out, f.out_strides, here.batch, here.head, first),
-                                     f.out_strides.row, 0, n - first, a.d_v, lane());
+    store_rows<T>(out, sum[0], sum[1], row_start<T>(f.out, f.out_strides, here.batch, here.head, first),
+                  f.out_strides.row, 0, n - first, a.d_v, lane());
   }
 
   __device__ void run(const wg::Lanes& lanes, int number, int end, Ring queries) const {
@@ -169,6 +196,14 @@ struct Multiplying {
         wg::finish_issuing_products();
       }
 
+      float row_scale[2];
+      if constexpr (kScalesRows<T>) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          row_scale[half] =
+              wg::read_float(row_scale_of(queries, thread() / 32 * 16 + (lane() >> 2) + half * 8));
+        }
+      }
       // The first scores of the next entry; after the last one, nothing reads what is computed here.
       wg::arrive(queries.empty());
       const std::uint32_t lower_empty = lower.empty();
@@ -187,7 +222,7 @@ struct Multiplying {
       wg::hold(out);
       wg::arrive(lower_empty);
       wg::arrive(upper.empty());
-      finish_rows(out, sum, entry);
+      finish_rows(out, sum, row_scale, entry);
       entry.advance(lanes, a.batch);
     }
     wg::wait_for_products_but<0>();

@@ -38,8 +38,8 @@ __device__ void copy_units(const DenseAttention& a, const DenseMaskGradient& b, 
   Ring ready = ring;   // the next to publish
   int ready_unit = 0;  // of its entry: 0 is rows
   const auto publish = [&] {
-    if (ready_unit > 0 && a.relu) {
-      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.epsilon);
+    if (ready_unit > 0 && a.rule.is_relu()) {
+      map_features<T, wg::kWidth, wg::kThreads, false>(ready.tile(0), 0, wg::kGroups, a.d, a.rule.epsilon);
     }
     wg::publish_to_products();
     wg::arrive(ready.full());
@@ -118,13 +118,13 @@ __device__ void multiply_units(const DenseAttention& a, const DenseMaskGradient&
       ring.advance();
       Pair query[wg::kWidth / 16][4];
       {
-        const ReluFeatures<T> features(a.epsilon);
+        const ReluFeatures<T> features(a.rule.epsilon);
         const std::uint32_t by_row = Layout::lane_by_row(thread() % 32);
         const int warp_row = thread() / 32 * 16;
 #pragma unroll
         for (int k = 0; k < wg::kWidth / 16; ++k) {
           load_block(query[k], Layout::at(rows.tile(0), by_row, warp_row, 2 * k));
-          if (a.relu) {
+          if (a.rule.is_relu()) {
 #pragma unroll
             for (Pair& x : query[k]) x = features(x);  // padding meets zeros
           }
@@ -264,7 +264,8 @@ wg::Lanes choose_lanes(const DenseAttention& a) {
 bool warpgroup_mask_gradient_fits(const DenseAttention& a) {
   const int widest = a.d > a.d_v ? a.d : a.d_v;
   int device = 0, major = 0, minor = 0;
-  if (a.softmax || widest <= 32 || widest > wg::kWidth || cudaGetDevice(&device) != cudaSuccess) return false;
+  if (a.rule.is_softmax() || widest <= 32 || widest > wg::kWidth || cudaGetDevice(&device) != cudaSuccess)
+    return false;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   return major == 9 && minor == 0;

@@ -41,19 +41,21 @@ __global__ void combine_forward(const __grid_constant__ RowAttentionForward pass
     return segment_row_of<R>(pass.workspace, pass.mask, at.pair, s, width);
   };
   R row_max = -INFINITY;
-  if (shape.softmax) {
+  if (shape.rule.is_softmax()) {
     for (std::int64_t s = at.first_segment; s < at.last_segment; ++s)
       row_max = max(row_max, segment(s)[d_v + 1]);
+    row_max = shift_of(row_max);
   }
   const auto factor = [&](std::int64_t s) {
-    return shape.softmax ? exp(segment(s)[d_v + 1] - row_max) : R{1};
+    return shape.rule.is_softmax() ? exp(segment(s)[d_v + 1] - row_max) : R{1};
   };
   R normaliser = 0;
   for (std::int64_t s = at.first_segment; s < at.last_segment; ++s) normaliser += factor(s) * segment(s)[d_v];
-  const R inverse = abs(normaliser) > static_cast<R>(shape.guard) ? 1 / normaliser : R{0};
+  const R inverse = inverse_of(normaliser, static_cast<R>(shape.rule.guard));
   if (threadIdx.x == 0) {
     static_cast<R*>(pass.inverse)[at.pair * pass.mask.num_rows + at.row] = inverse;
-    if (shape.softmax) static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + at.row] = row_max;
+    if (shape.rule.is_softmax())
+      static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + at.row] = row_max;
   }
   T* out = head_rows<T>(pass.out, at.batch, at.head) + at.row * pass.out.node_step;
   for (std::int64_t c = threadIdx.x; c < d_v; c += kThreads) {
@@ -193,7 +195,7 @@ cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_
   const cudaError_t long_status = launch(true);
   if (long_status != cudaSuccess) return long_status;
   const std::int64_t m = pass.shape.features;
-  return combine(pass, pass.mask, {m, 0, m, pass.q, pass.shape.relu, pass.grad_q}, stream);
+  return combine(pass, pass.mask, {m, 0, m, pass.q, pass.shape.rule.is_relu(), pass.grad_q}, stream);
 }
 
 cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream) {
@@ -210,7 +212,7 @@ cudaError_t column_attention_backward(const RowAttentionBackward& pass, cudaStre
   if (long_status != cudaSuccess) return long_status;
   const std::int64_t m = pass.shape.features, d_v = pass.shape.value_columns, width = m + d_v;
   const cudaError_t key_status =
-      combine(pass, pass.columns, {width, 0, m, pass.k, pass.shape.relu, pass.grad_k}, stream);
+      combine(pass, pass.columns, {width, 0, m, pass.k, pass.shape.rule.is_relu(), pass.grad_k}, stream);
   if (key_status != cudaSuccess) return key_status;
   return combine(pass, pass.columns, {width, m, d_v, pass.grad_out, false, pass.grad_v}, stream);
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "attention/score_rule.h"
 #include "masks/cuda/device_rows.h"
 
 namespace topomask {
@@ -21,10 +22,7 @@ struct Rows4 {
 struct RowAttentionShape {
   std::int64_t batch = 1, heads = 1;
   std::int64_t features = 0, value_columns = 0;
-  bool relu = false;  // features are max(x, 0) + epsilon, computed as rows are loaded
-  bool softmax = false;
-  double epsilon = 0, scale = 1;
-  double guard = 0;  // rows with |D_i| <= guard give 0 and pass no gradient
+  ScoreRule rule;
 };
 
 // "real" below is double for float64 and float for everything else. Pairs are (batch entry, head), head last.

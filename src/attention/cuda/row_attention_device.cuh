@@ -12,12 +12,6 @@
 
 namespace topomask::row_attention {
 
-enum class Mode { linear, relu, softmax };
-
-inline Mode mode_of(const RowAttentionShape& shape) {
-  return shape.softmax ? Mode::softmax : shape.relu ? Mode::relu : Mode::linear;
-}
-
 // run(T{}) for the type of the rows.
 template <class Run>
 cudaError_t with_type(Real dtype, const Run& run) {
@@ -64,6 +58,38 @@ __device__ inline T from_real(RealOf<T> x) {
   }
 }
 
+// max(x, 0), where NaN stays NaN as in torch: a lost one would let training go on with garbage.
+__device__ inline float relu(float x) {
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline double relu(double x) {
+  return x < 0 ? 0 : x;
+}
+
+// 1 / D_i, or 0 for a guarded row. NaN is not guarded.
+template <class R>
+__device__ inline R inverse_of(R normaliser, R guard) {
+  return abs(normaliser) <= guard ? R{0} : 1 / normaliser;
+}
+
+// Softmax runs over entries with M_ij != 0, so that a masked-out giant cannot underflow the rest. What is
+// subtracted from exponents: their maximum, or 0 where there are none.
+template <class R>
+__device__ inline R shift_of(R row_max) {
+  return row_max == -INFINITY ? R{0} : row_max;
+}
+
+// exp(x / 2), kept finite. The gradient of M at a zero takes the factor exp(x) of a score that may be far
+// above the maximum of its row: multiplied in two halves, it overflows only where the gradient does.
+__device__ inline float half_exponential(float x) {
+  return expf(x > 176.0f ? 88.0f : x / 2);  // NaN stays NaN
+}
+__device__ inline double half_exponential(double x) {
+  return exp(x > 1418.0 ? 709.0 : x / 2);
+}
+
 // Sixteen bytes of a row.
 template <class T>
 struct Vector;
@@ -72,7 +98,7 @@ template <>
 struct Vector<float> {
   static constexpr int kWidth = 4;
   __device__ static uint4 relu(uint4 raw) {
-    const auto positive = [](unsigned x) { return __float_as_uint(fmaxf(__uint_as_float(x), 0.0f)); };
+    const auto positive = [](unsigned x) { return __float_as_uint(row_attention::relu(__uint_as_float(x))); };
     return {positive(raw.x), positive(raw.y), positive(raw.z), positive(raw.w)};
   }
   __device__ static void unpack(uint4 raw, float (&x)[kWidth]) {
@@ -96,7 +122,7 @@ struct Vector {
   __device__ static Pair pair_of(unsigned word) { return *reinterpret_cast<const Pair*>(&word); }
   __device__ static uint4 relu(uint4 raw) {
     const Pair zero = pair_of(0);
-    const auto positive = [&](unsigned word) { return bits(__hmax2(pair_of(word), zero)); };
+    const auto positive = [&](unsigned word) { return bits(__hmax2_nan(pair_of(word), zero)); };
     return {positive(raw.x), positive(raw.y), positive(raw.z), positive(raw.w)};
   }
   __device__ static void unpack(uint4 raw, float (&x)[kWidth]) {

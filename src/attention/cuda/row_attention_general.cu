@@ -30,7 +30,7 @@ __device__ Place place_of(const RowAttentionShape& shape, std::int64_t item_bloc
 template <class T>
 __device__ RealOf<T> feature(T x, bool relu, RealOf<T> epsilon) {
   const RealOf<T> real = to_real(x);
-  return relu ? max(real, RealOf<T>{0}) + epsilon : real;
+  return relu ? row_attention::relu(real) + epsilon : real;
 }
 
 template <class T>
@@ -68,22 +68,23 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
   const R* value = static_cast<const R*>(pass.value) + at.head * pass.value_step;
   R* dots =
       pass.dot == nullptr || at.tile > 0 ? nullptr : static_cast<R*>(pass.dot) + at.pair * pass.mask.nnz;
-  const R epsilon = static_cast<R>(shape.epsilon), scale = static_cast<R>(shape.scale);
+  const R epsilon = static_cast<R>(shape.rule.epsilon), scale = static_cast<R>(shape.rule.scale);
   const std::int64_t first_column = at.tile * kTile + at.lane;
   R sum[kHeld] = {}, normaliser = 0, row_max = -INFINITY;
   for (std::int64_t p = item.first; p < item.first + item.count; ++p) {
     const std::int64_t j = pass.mask.col[p];
-    const R product = feature_dot(q, k + j * pass.k.node_step, m, shape.relu, epsilon, at.lane);
+    const R product = feature_dot(q, k + j * pass.k.node_step, m, shape.rule.is_relu(), epsilon, at.lane);
     if (dots != nullptr && at.lane == 0) dots[p] = product;
     R weight = product * value[p];
-    if (shape.softmax) {
-      const R new_max = max(row_max, product * scale);
+    if (shape.rule.is_softmax()) {
+      const R score = value[p] == 0 ? -INFINITY : product * scale;
+      const R new_max = max(row_max, score);
       const R shrink = row_max == new_max ? R{1} : exp(row_max - new_max);
       row_max = new_max;
       normaliser *= shrink;
 #pragma unroll
       for (R& x : sum) x *= shrink;
-      weight = exp(product * scale - new_max) * value[p];
+      weight = exp(score - shift_of(new_max)) * value[p];
     }
     normaliser += weight;
     add_row<T>(weight, v + j * pass.v.node_step, first_column, d_v, false, 0, sum);
@@ -100,10 +101,11 @@ __global__ void __launch_bounds__(kThreads) general_forward(const __grid_constan
     }
     return;
   }
-  const R inverse = abs(normaliser) > static_cast<R>(shape.guard) ? 1 / normaliser : R{0};
+  const R inverse = inverse_of(normaliser, static_cast<R>(shape.rule.guard));
   if (first_column == 0) {
     static_cast<R*>(pass.inverse)[at.pair * pass.mask.num_rows + item.row] = inverse;
-    if (shape.softmax) static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + item.row] = row_max;
+    if (shape.rule.is_softmax())
+      static_cast<R*>(pass.row_max)[at.pair * pass.mask.num_rows + item.row] = shift_of(row_max);
   }
   T* out = head_rows<T>(pass.out, at.batch, at.head) + item.row * pass.out.node_step;
 #pragma unroll
@@ -132,24 +134,29 @@ __global__ void __launch_bounds__(kThreads)
   const R* dots = static_cast<const R*>(pass.dot) + entries;
   R* grad_value = pass.grad_value == nullptr ? nullptr : static_cast<R*>(pass.grad_value) + entries;
   R* weights = static_cast<R*>(pass.weights) + 2 * entries;
-  const R epsilon = static_cast<R>(shape.epsilon), scale = static_cast<R>(shape.scale);
+  const R epsilon = static_cast<R>(shape.rule.epsilon), scale = static_cast<R>(shape.rule.scale);
   const R inverse = static_cast<const R*>(pass.inverse)[row_at];
-  const R row_max = shape.softmax ? static_cast<const R*>(pass.row_max)[row_at] : R{0};
+  const R row_max = shape.rule.is_softmax() ? static_cast<const R*>(pass.row_max)[row_at] : R{0};
   const R along_out = feature_dot<T>(g, out, d_v, false, 0, at.lane);
   const std::int64_t first_column = at.tile * kTile + at.lane;
   R sum[kHeld] = {};
   for (std::int64_t p = item.first; p < item.first + item.count; ++p) {
     const std::int64_t j = pass.mask.col[p];
     const R slope = feature_dot<T>(g, v + j * pass.v.node_step, d_v, false, 0, at.lane);
-    const R score = shape.softmax ? exp(dots[p] * scale - row_max) : dots[p];
     const R grad_score = (slope - along_out) * inverse;
-    const R key_weight = grad_score * value[p] * (shape.softmax ? score * scale : R{1});
+    R score = dots[p], grad = grad_score * score, key_weight = grad_score * value[p];
+    if (shape.rule.is_softmax()) {
+      const R half = half_exponential(score * scale - row_max);
+      score = value[p] == 0 ? R{0} : half * half;
+      grad = grad_score * half * half;
+      key_weight *= score * scale;
+    }
     if (first_column == 0) {
-      if (grad_value != nullptr) grad_value[p] = grad_score * score;
+      if (grad_value != nullptr) grad_value[p] = grad;
       weights[2 * p] = key_weight;
       weights[2 * p + 1] = value[p] * score * inverse;
     }
-    add_row<T>(key_weight, k + j * pass.k.node_step, first_column, m, shape.relu, epsilon, sum);
+    add_row<T>(key_weight, k + j * pass.k.node_step, first_column, m, shape.rule.is_relu(), epsilon, sum);
   }
   const T* q = head_rows<const T>(pass.q, at.batch, at.head) + item.row * pass.q.node_step;
   T* grad_q = head_rows<T>(pass.grad_q, at.batch, at.head) + item.row * pass.grad_q.node_step;
@@ -161,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
     if (segments) {
       found[c] = sum[i];
     } else {
-      grad_q[c] = from_real<T>(shape.relu && !(to_real(q[c]) >= 0) ? R{0} : sum[i]);
+      grad_q[c] = from_real<T>(shape.rule.is_relu() && !(to_real(q[c]) >= 0) ? R{0} : sum[i]);
     }
   }
 }
@@ -182,8 +189,8 @@ __global__ void __launch_bounds__(kThreads)
   const Rows4 &gathered = keys ? pass.q : pass.grad_out, &result = keys ? pass.grad_k : pass.grad_v;
   const T* rows = head_rows<const T>(gathered, at.batch, at.head);
   const R* weights = static_cast<const R*>(pass.weights) + 2 * at.pair * pass.mask.nnz + (keys ? 0 : 1);
-  const R epsilon = static_cast<R>(shape.epsilon);
-  const bool relu = keys && shape.relu;
+  const R epsilon = static_cast<R>(shape.rule.epsilon);
+  const bool relu = keys && shape.rule.is_relu();
   const std::int64_t size = keys ? m : d_v;
   const std::int64_t first_column = (keys ? at.tile : at.tile - tiles) * kTile + at.lane;
   R sum[kHeld] = {};

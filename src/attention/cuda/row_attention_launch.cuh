@@ -1,4 +1,4 @@
-// Picks lanes and mode for the vector kernels of one type; included once per type.
+// Picks lanes and the kind of scores for the vector kernels of one type; included once per type.
 #pragma once
 
 #include <algorithm>
@@ -34,24 +34,24 @@ cudaError_t launch_vectors(Kernel kernel, const Pass& pass, const DeviceRows& ro
   return cudaGetLastError();
 }
 
-// Calls run(lanes, mode) with both as compile-time constants.
+// Calls run(lanes, kind) with both as compile-time constants.
 template <class T, class Run>
 cudaError_t with_lanes(const RowAttentionShape& shape, const Run& run) {
-  const auto with_mode = [&](auto lanes) {
-    switch (mode_of(shape)) {
-      case Mode::linear:
-        return run(lanes, std::integral_constant<Mode, Mode::linear>{});
-      case Mode::relu:
-        return run(lanes, std::integral_constant<Mode, Mode::relu>{});
+  const auto with_kind = [&](auto lanes) {
+    switch (shape.rule.kind) {
+      case ScoreKind::features:
+        return run(lanes, std::integral_constant<ScoreKind, ScoreKind::features>{});
+      case ScoreKind::relu:
+        return run(lanes, std::integral_constant<ScoreKind, ScoreKind::relu>{});
       default:
-        return run(lanes, std::integral_constant<Mode, Mode::softmax>{});
+        return run(lanes, std::integral_constant<ScoreKind, ScoreKind::softmax>{});
     }
   };
   const int lanes = lanes_for(std::max(shape.features, shape.value_columns) * sizeof(T));
-  if (lanes == 4) return with_mode(std::integral_constant<int, 4>{});
-  if (lanes == 8) return with_mode(std::integral_constant<int, 8>{});
-  if (lanes == 16) return with_mode(std::integral_constant<int, 16>{});
-  return with_mode(std::integral_constant<int, 32>{});
+  if (lanes == 4) return with_kind(std::integral_constant<int, 4>{});
+  if (lanes == 8) return with_kind(std::integral_constant<int, 8>{});
+  if (lanes == 16) return with_kind(std::integral_constant<int, 16>{});
+  return with_kind(std::integral_constant<int, 32>{});
 }
 
 // Calls run(beside): how many heads stand side by side in the weights between the two backward halves.
@@ -64,17 +64,18 @@ cudaError_t with_heads(const RowAttentionShape& shape, const Run& run) {
 
 template <class T>
 cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
-  return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    return launch_vectors<lanes>(forward_rows<T, lanes, mode>, pass, pass.mask, segments, stream);
+  return with_lanes<T>(pass.shape, [&](auto lanes, auto kind) {
+    return launch_vectors<lanes>(forward_rows<T, lanes, kind>, pass, pass.mask, segments, stream);
   });
 }
 
 template <class T>
 cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
-  return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
+  return with_lanes<T>(pass.shape, [&](auto lanes, auto kind) {
     return with_heads<lanes>(pass.shape, [&](auto beside) {
-      const auto kernel = row_attention_summed_heads(pass) == 1 ? backward_rows<T, lanes, mode, beside, 1>
-                                                                : backward_rows<T, lanes, mode, beside, beside>;
+      const auto kernel = row_attention_summed_heads(pass) == 1
+                              ? backward_rows<T, lanes, kind, beside, 1>
+                              : backward_rows<T, lanes, kind, beside, beside>;
       return launch_vectors<lanes>(kernel, pass, pass.mask, segments, stream);
     });
   });
@@ -82,11 +83,11 @@ cudaError_t launch_backward_rows(const RowAttentionBackward& pass, bool segments
 
 template <class T>
 cudaError_t launch_backward_columns(const RowAttentionBackward& pass, bool segments, cudaStream_t stream) {
-  return with_lanes<T>(pass.shape, [&](auto lanes, auto mode) {
-    // Scores are not formed here: softmax is as good as linear.
-    constexpr Mode kMode = mode == Mode::relu ? Mode::relu : Mode::linear;
+  return with_lanes<T>(pass.shape, [&](auto lanes, auto kind) {
+    // Scores are not formed here: softmax needs nothing that features do not.
+    constexpr ScoreKind kKind = kind == ScoreKind::relu ? ScoreKind::relu : ScoreKind::features;
     return with_heads<lanes>(pass.shape, [&](auto beside) {
-      return launch_vectors<lanes>(backward_columns<T, lanes, kMode, beside>, pass, pass.columns, segments,
+      return launch_vectors<lanes>(backward_columns<T, lanes, kKind, beside>, pass, pass.columns, segments,
                                    stream);
     });
   });

@@ -140,17 +140,17 @@ __device__ inline void add_scaled(float weight, const float (&row)[N], float (&s
 }
 
 // phi(q) = max(q, 0) + epsilon where that is asked for; 0 in lanes beyond the row.
-template <class T, Mode kMode>
+template <class T, ScoreKind kKind>
 __device__ inline void query_features(uint4 raw, bool inside, float epsilon, float (&q)[Vector<T>::kWidth]) {
   Vector<T>::unpack(raw, q);
 #pragma unroll
   for (float& x : q) {
-    if constexpr (kMode == Mode::relu) x = fmaxf(x, 0.0f) + epsilon;
+    if constexpr (kKind == ScoreKind::relu) x = relu(x) + epsilon;
     if (!inside) x = 0;
   }
 }
 
-template <class T, int kLanes, Mode kMode>
+template <class T, int kLanes, ScoreKind kKind>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     forward_rows(const __grid_constant__ RowAttentionForward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   const Gathered<T> v_rows(pass.v, group.batch, group.head, in_values ? column : 0);
   const float* value = static_cast<const float*>(pass.value) + group.head * pass.value_step;
   float* dots = pass.dot == nullptr ? nullptr : static_cast<float*>(pass.dot) + group.pair * pass.mask.nnz;
-  const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
+  const float epsilon = static_cast<float>(shape.rule.epsilon), scale = static_cast<float>(shape.rule.scale);
 
   // What the next row starts with is fetched while this one computes.
   Item item;
@@ -186,9 +186,9 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   for (int which = group.which; which - group.which < spread.items_per_block; which += group.step) {
     const Item now = item;
     float q[kWidth], sum[kWidth] = {};
-    query_features<T, kMode>(q_raw, in_features, epsilon, q);
+    query_features<T, kKind>(q_raw, in_features, epsilon, q);
     float constant = 0;  // of phi(k) = max(k, 0) + epsilon, the second half of every product
-    if constexpr (kMode == Mode::relu) {
+    if constexpr (kKind == ScoreKind::relu) {
 #pragma unroll
       for (const float x : q) constant += x;
       constant = epsilon * sum_lanes<kLanes>(constant);
@@ -215,21 +215,21 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
         float k[kWidth];
-        V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
+        V::unpack(kKind == ScoreKind::relu ? V::relu(k_raw[u]) : k_raw[u], k);
         dot_of[u] = dot(q, k);
       }
       const float own_dot = group.template sum_own<kSize>(dot_of) + constant;
       if (dots != nullptr && valid && group.speaks) __stcs(dots + entry, own_dot);
       float weight = own_dot * own_mask;
-      if constexpr (kMode == Mode::softmax) {
-        const float score = valid ? own_dot * scale : -INFINITY;
+      if constexpr (kKind == ScoreKind::softmax) {
+        const float score = valid && own_mask != 0 ? own_dot * scale : -INFINITY;
         const float new_max = fmaxf(row_max, max_lanes<kLanes>(score));
         const float shrink = row_max == new_max ? 1.0f : expf(row_max - new_max);
         row_max = new_max;
         normaliser *= shrink;
 #pragma unroll
         for (float& x : sum) x *= shrink;
-        weight = expf(score - new_max) * own_mask;
+        weight = expf(score - shift_of(new_max)) * own_mask;
       }
       if (!valid) weight = 0;
       normaliser += weight;
@@ -257,11 +257,11 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
       }
       continue;
     }
-    const float inverse = fabsf(normaliser) > static_cast<float>(shape.guard) ? 1 / normaliser : 0.0f;
+    const float inverse = inverse_of(normaliser, static_cast<float>(shape.rule.guard));
     if (group.lane == 0) {
       const std::int64_t at = group.pair * pass.mask.num_rows + now.row;
       static_cast<float*>(pass.inverse)[at] = inverse;
-      if constexpr (kMode == Mode::softmax) static_cast<float*>(pass.row_max)[at] = row_max;
+      if constexpr (kKind == ScoreKind::softmax) static_cast<float*>(pass.row_max)[at] = shift_of(row_max);
     }
     if (in_values) {
 #pragma unroll
@@ -273,9 +273,9 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 }
 
 // The gradient of features through phi at `at`, written as T.
-template <class T, Mode kMode>
+template <class T, ScoreKind kKind>
 __device__ inline void store_feature_gradient(const void* at, float (&sum)[Vector<T>::kWidth], T* out) {
-  if constexpr (kMode == Mode::relu) {
+  if constexpr (kKind == ScoreKind::relu) {
     float x[Vector<T>::kWidth];
     Vector<T>::unpack(load_once(at), x);
 #pragma unroll
@@ -297,7 +297,7 @@ struct Weights {
 };
 
 // kBeside: heads whose weights stand side by side. kSummed: neighbouring heads whose dL/dM are added up.
-template <class T, int kLanes, Mode kMode, int kBeside, int kSummed>
+template <class T, int kLanes, ScoreKind kKind, int kBeside, int kSummed>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_rows(const __grid_constant__ RowAttentionBackward pass, const __grid_constant__ Spread spread) {
   using V = Vector<T>;
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
                           : static_cast<float*>(pass.grad_value) + group.pair / kSummed * pass.mask.nnz;
   const bool writes_grad = group.speaks && group.head % kSummed == 0;
   const Weights<kBeside> weights(pass, group.pair);
-  const float epsilon = static_cast<float>(shape.epsilon), scale = static_cast<float>(shape.scale);
+  const float epsilon = static_cast<float>(shape.rule.epsilon), scale = static_cast<float>(shape.rule.scale);
 
   Item item;
   uint4 g_raw, out_raw;
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
     out_raw = load_once(out_rows.at(item.row));
     const std::int64_t at = group.pair * pass.mask.num_rows + item.row;
     inverse = static_cast<const float*>(pass.inverse)[at];
-    if constexpr (kMode == Mode::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
+    if constexpr (kKind == ScoreKind::softmax) row_max = static_cast<const float*>(pass.row_max)[at];
     col = first_column(pass.mask, item, group.own);
   };
   start(group.which);
@@ -376,25 +376,29 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
         slope_of[u] = dot(g, v);
       }
       const float slope = group.template sum_own<kSize>(slope_of);
-      if constexpr (kMode == Mode::softmax) score = expf(score * scale - row_max);
       const float grad_score = (slope - along_out) * own_inverse;  // dL / d(M_ij e_ij)
-      float key_weight = grad_score * mask * (kMode == Mode::softmax ? score * scale : 1.0f);
+      float grad = grad_score * score, key_weight = grad_score * mask;
+      if constexpr (kKind == ScoreKind::softmax) {
+        const float half = half_exponential(score * scale - row_max);
+        score = mask == 0 ? 0.0f : half * half;
+        grad = grad_score * half * half;
+        key_weight *= score * scale;
+      }
       if (!valid) key_weight = 0;
       if (valid && group.speaks) weights[entry] = {key_weight, mask * score * own_inverse};
-      float grad = grad_score * score;
       grad = sum_lanes<kLanes * kSummed, kLanes>(grad);
       if (grad_value != nullptr && valid && writes_grad) __stcs(grad_value + entry, grad);
       weight_sum += key_weight;
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
         float k[kWidth];
-        V::unpack(kMode == Mode::relu ? V::relu(k_raw[u]) : k_raw[u], k);
+        V::unpack(kKind == ScoreKind::relu ? V::relu(k_raw[u]) : k_raw[u], k);
         add_scaled(G::from_nonzero(key_weight, u), k, sum);
       }
     });
     clear_if_empty(now, sum);
     start(which + group.step);
-    if constexpr (kMode == Mode::relu) {
+    if constexpr (kKind == ScoreKind::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
 #pragma unroll
       for (float& x : sum) x += weight_sum;
@@ -406,14 +410,14 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) found[column + i] = sum[i];
     } else {
-      store_feature_gradient<T, kMode>(
+      store_feature_gradient<T, kKind>(
           q_rows.at(now.row), sum,
           head_rows<T>(pass.grad_q, group.batch, group.head) + now.row * pass.grad_q.node_step + column);
     }
   }
 }
 
-template <class T, int kLanes, Mode kMode, int kBeside>
+template <class T, int kLanes, ScoreKind kKind, int kBeside>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     backward_columns(const __grid_constant__ RowAttentionBackward pass,
                      const __grid_constant__ Spread spread) {
@@ -430,7 +434,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   const Gathered<T> k_rows(pass.k, group.batch, group.head, in_features ? column : 0);
   const Gathered<T> grad_rows(pass.grad_out, group.batch, group.head, in_values ? column : 0);
   const Weights<kBeside> weights(pass, group.pair);
-  const float epsilon = static_cast<float>(shape.epsilon);
+  const float epsilon = static_cast<float>(shape.rule.epsilon);
 
   // Where a weight stands is known only from another load: each is asked for one step earlier than what
   // needs it, across rows as well.
@@ -479,7 +483,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 #pragma unroll
       for (int u = 0; u < kSize; ++u) {
         float q[kWidth], g[kWidth];
-        V::unpack(kMode == Mode::relu ? V::relu(q_raw[u]) : q_raw[u], q);
+        V::unpack(kKind == ScoreKind::relu ? V::relu(q_raw[u]) : q_raw[u], q);
         add_scaled(G::from_nonzero(own_weight.x, u), q, key_sum);
         V::unpack(g_raw[u], g);
         add_scaled(G::from_nonzero(own_weight.y, u), g, value_sum);
@@ -487,7 +491,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
     });
     clear_if_empty(now, key_sum);
     clear_if_empty(now, value_sum);
-    if constexpr (kMode == Mode::relu) {
+    if constexpr (kKind == ScoreKind::relu) {
       weight_sum = epsilon * sum_lanes<kLanes, G::kLanesPerNonzero>(weight_sum);
 #pragma unroll
       for (float& x : key_sum) x += weight_sum;
@@ -504,7 +508,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
       continue;
     }
     if (in_features) {
-      store_feature_gradient<T, kMode>(
+      store_feature_gradient<T, kKind>(
           k_rows.at(now.row), key_sum,
           head_rows<T>(pass.grad_k, group.batch, group.head) + now.row * pass.grad_k.node_step + column);
     }

@@ -34,7 +34,7 @@ std::vector<fs::path> sorted_entries(const fs::path& folder, Accept&& accept) {
 }
 
 std::string read_image_file(const std::string& path) {
-  return read_file(path, kLargestFile);
+  return read_file(path, {.max_file_size = kLargestFile});
 }
 
 // The smallest size at which a JPEG still has as many pixels in the box as are asked for.

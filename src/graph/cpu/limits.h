@@ -18,12 +18,17 @@ inline void check_num_nodes(const char* where, std::int64_t num_nodes) {
         num_nodes);
 }
 
+// Throws unless so many bytes are free.
+void check_memory(const char* where, double bytes);
+
 // Takes a double because the product that gave `num_entries` may not fit an integer.
 inline void check_num_entries(const char* where, double num_entries) {
   check(num_entries <= static_cast<double>(kMaxEntries),
         "{}: a graph has at most 2^32 entries (an undirected edge is two), but this one would have about "
         "{:.3g}",
         where, num_entries);
+  constexpr double kBytesPerEntry = 8;  // column and weight
+  check_memory(where, kBytesPerEntry * num_entries);
 }
 
 }  // namespace topomask

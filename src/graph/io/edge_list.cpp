@@ -7,8 +7,8 @@
 
 #include "core/check.h"
 #include "graph/io/matrix_entries.h"
-#include "io/text.h"
 #include "graph/io/word_index.h"
+#include "io/text.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {

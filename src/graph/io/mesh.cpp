@@ -20,6 +20,20 @@ void Mesh::add_polygon(std::span<const std::int32_t> corners) {
   if (corners.size() > 2) add_side(corners.back(), corners.front());
 }
 
+void Mesh::add_strip(std::span<const std::int32_t> corners) {
+  bool joined = false;  // the first side of this triangle is the last one of the triangle before
+  for (std::size_t k = 2; k < corners.size(); ++k) {
+    const std::int32_t a = corners[k - 2], b = corners[k - 1], c = corners[k];
+    const bool degenerate = a == b || b == c || a == c;
+    if (!degenerate) {
+      if (!joined) add_side(a, b);
+      add_side(a, c);
+      add_side(b, c);
+    }
+    joined = !degenerate;
+  }
+}
+
 EdgeList Mesh::graph() && {
   std::sort(sides_.begin(), sides_.end());
   sides_.erase(std::unique(sides_.begin(), sides_.end()), sides_.end());

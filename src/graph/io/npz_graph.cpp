@@ -14,7 +14,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(std::string_view content, const std::string& name) : archive_(content, name), name_(name) {}
+  Reader(std::string_view content, const std::string& name, const ReadOptions& options)
+      : archive_(content, name, options), name_(name) {}
 
   EdgeList read() {
     if (archive_.has("format") && archive_.has("shape")) return read_scipy();
@@ -48,8 +49,8 @@ class Reader {
   }
 
   std::int32_t checked_node(std::int64_t node, const std::string& key) const {
-    if (node < 0 ||
-        node >= edges_.num_nodes) {  // no check(): building its arguments would cost more than the test
+    // No check(): building its arguments would cost more than the test.
+    if (node < 0 || node >= edges_.num_nodes) {
       fail("{}: expected node ids from 0 to {}, got {}", archive_.place(key), edges_.num_nodes - 1, node);
     }
     return static_cast<std::int32_t>(node);
@@ -113,7 +114,8 @@ class Reader {
     if (archive_.has("adj_shape")) {
       read_shape("adj_shape");
     } else {
-      set_num_nodes(static_cast<std::int64_t>(read_integers("adj_indptr").size()) - 1, "adj_indptr");
+      const std::vector<std::int64_t> shape = archive_.shape("adj_indptr").value();
+      set_num_nodes(shape.empty() ? 0 : shape[0] - 1, "adj_indptr");
     }
     set_nodes(edges_.target, "adj_indices");
     unfold_pointers("adj_indptr", edges_.target.size(), edges_.source);
@@ -143,8 +145,8 @@ class Reader {
   // The nodes are the rows of node_labels or node_features; without both, the ids tell.
   void count_nodes_of_edges(const std::vector<std::int64_t>& ends) {
     for (const char* key : {"node_labels", "node_features"}) {
-      const std::optional<NpyArray> array = archive_.read_if_supported(key);
-      if (array && !array->shape.empty()) return set_num_nodes(array->shape[0], key);
+      const std::optional<std::vector<std::int64_t>> shape = archive_.shape(key);
+      if (shape && !shape->empty()) return set_num_nodes(shape->front(), key);
     }
     std::int64_t largest = -1;
     for (const std::int64_t node : ends) largest = std::max(largest, node);
@@ -175,9 +177,9 @@ class Reader {
 
 }  // namespace
 
-EdgeList read_npz(std::string_view content, const std::string& name) {
+EdgeList read_npz(std::string_view content, const std::string& name, const ReadOptions& options) {
   check(!content.empty(), "{}: expected a zip archive (.npz), got an empty file", name);
-  return Reader(content, name).read();
+  return Reader(content, name, options).read();
 }
 
 }  // namespace topomask

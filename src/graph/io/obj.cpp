@@ -1,5 +1,6 @@
 // Wavefront OBJ: `v x y z`, `l 1 2`, `f 1 2 3` (also 1/2/3, 1//3 and negative indices relative to the last
-// vertex). Everything else says nothing about the vertex graph.
+// vertex; `fo` is its old name). A backslash continues a line, # starts a comment. Everything else says
+// nothing about the vertex graph.
 #include "core/check.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
@@ -16,13 +17,13 @@ class Reader {
 
   Mesh read() {
     std::string_view line, keyword;
-    while (lines_.next(line)) {
+    while (next_line(line)) {
       WordReader words(line);
       if (!words.next(keyword)) continue;
       if (keyword == "v") {
         read_vertex(words, line);
-      } else if (keyword == "f" || keyword == "l") {
-        const bool face = keyword == "f";
+      } else if (keyword == "f" || keyword == "fo" || keyword == "l") {
+        const bool face = keyword != "l";
         read_corners(words);
         check(corners_.size() >= (face ? 3 : 2), "{}, line {}: expected at least {} vertices, got {}", name_,
               lines_.line_number(), face ? 3 : 2, quoted(line));
@@ -41,6 +42,20 @@ class Reader {
   }
 
  private:
+  // Without its comment, and with the lines that continue it.
+  bool next_line(std::string_view& line) {
+    joined_.clear();
+    for (bool first = true; lines_.next(line); first = false) {
+      line = trimmed(line.substr(0, line.find('#')));
+      const bool continues = line.ends_with('\\');
+      if (first && !continues) return true;
+      joined_.append(line, 0, line.size() - (continues ? 1 : 0)) += ' ';
+      if (!continues) break;
+    }
+    line = joined_;
+    return !line.empty();
+  }
+
   void read_vertex(WordReader& words, std::string_view line) {
     check(mesh_.num_vertices() < kMaxNodes, "{}, line {}: expected at most {} vertices, got more", name_,
           lines_.line_number(), kMaxNodes);
@@ -49,7 +64,7 @@ class Reader {
       const std::optional<double> value = words.next(word) ? parse_number(word) : std::nullopt;
       check(value.has_value(), "{}, line {}: expected three numbers after v, got {}", name_,
             lines_.line_number(), quoted(line));
-      mesh_.coordinate.push_back(static_cast<float>(*value));
+      mesh_.coordinate.push_back(*value);
     }
   }
 
@@ -71,6 +86,7 @@ class Reader {
   }
 
   LineReader lines_;
+  std::string joined_;
   const std::string& name_;
   Mesh mesh_;
   std::vector<std::int32_t> corners_;

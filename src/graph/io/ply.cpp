@@ -1,6 +1,7 @@
-// PLY meshes, ascii or binary of either byte order. Vertices are the elements "vertex" (x, y, z), sides come
-// from the lists "vertex_indices" or "vertex_index" of "face" and from vertex1, vertex2 of "edge"; the rest
-// is skipped.
+// PLY meshes, ascii or binary of either byte order. Vertices are the elements "vertex" (x, y, z). Sides come
+// from the lists "vertex_indices" or "vertex_index" of "face" (polygons), "tristrips" (triangle strips, -1
+// ends one) and "edge" (lines), and from vertex1, vertex2 of "edge". Other elements are skipped, unless they
+// refer to vertices: leaving out sides would change the graph unnoticed.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,9 +22,10 @@ namespace {
 enum class Scalar { int8, uint8, int16, uint16, int32, uint32, float32, float64 };
 
 // What a property is for.
-enum class Role { none, x, y, z, corners, first_end, second_end };
+enum class Role { none, x, y, z, polygon, strips, line, first_end, second_end };
 
 struct Property {
+  std::string name;
   bool list = false;
   Scalar count_type = Scalar::uint8;  // of a list
   Scalar type = Scalar::float32;
@@ -77,8 +79,11 @@ Role role_of(std::string_view element, std::string_view property, bool list) {
     if (property == "y") return Role::y;
     if (property == "z") return Role::z;
   }
-  if (element == "face" && list && (property == "vertex_indices" || property == "vertex_index"))
-    return Role::corners;
+  if (list && (property == "vertex_indices" || property == "vertex_index")) {
+    if (element == "face") return Role::polygon;
+    if (element == "tristrips") return Role::strips;
+    if (element == "edge") return Role::line;
+  }
   if (element == "edge" && !list && property == "vertex1") return Role::first_end;
   if (element == "edge" && !list && property == "vertex2") return Role::second_end;
   return Role::none;
@@ -150,15 +155,20 @@ class HeaderReader {
 
   void read_property(std::string_view line) {
     Property property;
+    property.name = words_.back();
     property.list = words_.size() == 5;
     const std::optional<Scalar> type = scalar_named(words_[property.list ? 3 : 1]);
     const std::optional<Scalar> count_type = property.list ? scalar_named(words_[2]) : Scalar::uint8;
     check(type && count_type && property.list == (words_[1] == "list"),
           "{}, line {}: expected 'property type name' or 'property list type type name', got {}", name_,
           lines_.line_number(), quoted(line));
+    for (const Property& other : header_.elements.back().properties) {
+      check(other.name != property.name, "{}, line {}: property {} is declared twice", name_,
+            lines_.line_number(), quoted(property.name));
+    }
     property.type = *type;
     property.count_type = *count_type;
-    property.role = role_of(header_.elements.back().name, words_.back(), property.list);
+    property.role = role_of(header_.elements.back().name, property.name, property.list);
     header_.elements.back().properties.push_back(property);
   }
 
@@ -226,9 +236,8 @@ class AsciiBody {
  public:
   AsciiBody(std::string_view rest, std::size_t line) : words_(rest, line), size_(rest.size()) {}
 
-  std::size_t remaining() const {
-    return size_ + 1;
-  }  // an upper bound: each number takes two bytes, the last one
+  // An upper bound: each number takes two bytes, the last one can do with one.
+  std::size_t remaining() const { return size_ + 1; }
   std::string place() const { return fmt::format("line {}", words_.line_number()); }
   static std::size_t smallest(Scalar) { return 2; }
 
@@ -242,10 +251,27 @@ class AsciiBody {
   std::size_t size_;
 };
 
+// Whether an element that is not read seems to join vertices: by its name, or by an integer list of vertices
+// (those of textures are others).
+bool refers_to_vertices(const Element& element) {
+  constexpr std::array<std::string_view, 18> kNames{
+      "faces", "triangle", "triangles", "polygon", "polygons", "quad",      "quads", "tristrip", "trifans",
+      "strip", "strips",   "line",      "lines",   "polyline", "polylines", "edges", "cell",     "cells"};
+  const std::string element_name = lower_case(element.name);
+  if (std::find(kNames.begin(), kNames.end(), element_name) != kNames.end()) return true;
+  return std::any_of(element.properties.begin(), element.properties.end(), [](const Property& property) {
+    const std::string name = lower_case(property.name);
+    const bool integer = property.type != Scalar::float32 && property.type != Scalar::float64;
+    return property.list && integer && name.find("vert") != std::string::npos &&
+           name.find("texture") == std::string::npos;
+  });
+}
+
 template <class Body>
 class BodyReader {
  public:
-  BodyReader(Body body, const std::string& name) : body_(std::move(body)), name_(name) {}
+  BodyReader(Body body, const std::string& name, Sides sides)
+      : body_(std::move(body)), name_(name), sides_(sides) {}
 
   Mesh read(const Header& header) {
     for (const Element& element : header.elements) {
@@ -253,6 +279,9 @@ class BodyReader {
       if (element.name == "vertex") vertices_ = element.count;
     }
     check(vertices_ > 0, "{}: expected at least one vertex, got none", name_);
+    if (sides_ == Sides::needed) {
+      for (const Element& element : header.elements) check_sides(element);
+    }
     for (const Element& element : header.elements) read_elements(element);
     return std::move(mesh_);
   }
@@ -264,6 +293,32 @@ class BodyReader {
                                        [axis](const Property& property) { return property.role == axis; });
       check(count == 1, "{}: expected the element vertex to have x, y and z once each", name_);
     }
+  }
+
+  // An element that tells which vertices belong together must be one whose sides are read.
+  void check_sides(const Element& element) const {
+    if (element.count == 0 || element.name == "vertex") return;
+    bool first = false, second = false;
+    for (const Property& property : element.properties) {
+      if (property.role == Role::polygon || property.role == Role::strips || property.role == Role::line)
+        return;
+      first |= property.role == Role::first_end;
+      second |= property.role == Role::second_end;
+    }
+    if (first && second) return;
+    const bool known = element.name == "face" || element.name == "tristrips" || element.name == "edge";
+    check(!known, "{}: expected the element '{}' to have a list vertex_indices{}, got only {}", name_,
+          element.name, element.name == "edge" ? " or vertex1 and vertex2" : "", property_names(element));
+    check(!refers_to_vertices(element),
+          "{}: expected the sides of the mesh in the elements face, tristrips or edge, got an element {} "
+          "with {} (knn:FILE joins near vertices instead)",
+          name_, quoted(element.name), property_names(element));
+  }
+
+  static std::string property_names(const Element& element) {
+    std::vector<std::string_view> names;
+    for (const Property& property : element.properties) names.push_back(property.name);
+    return fmt::format("{}", quoted(fmt::format("{}", fmt::join(names, " "))));
   }
 
   void read_elements(const Element& element) {
@@ -295,7 +350,7 @@ class BodyReader {
   }
 
   void read_one(const Element& element, std::int64_t index) {
-    std::array<float, 3> point{};
+    std::array<double, 3> point{};
     std::array<std::int32_t, 2> ends{};
     int num_ends = 0;
     for (const Property& property : element.properties) {
@@ -308,8 +363,7 @@ class BodyReader {
         case Role::x:
         case Role::y:
         case Role::z:
-          point[static_cast<std::size_t>(property.role) - static_cast<std::size_t>(Role::x)] =
-              static_cast<float>(value);
+          point[static_cast<std::size_t>(property.role) - static_cast<std::size_t>(Role::x)] = value;
           break;
         case Role::first_end:
         case Role::second_end:
@@ -334,13 +388,22 @@ class BodyReader {
     corners_.clear();
     for (auto left = static_cast<std::int64_t>(length); left > 0; --left) {
       const double value = next(property.type, element, index);
-      if (property.role == Role::corners) corners_.push_back(checked_vertex(value, element, index));
+      if (property.role == Role::none) continue;
+      if (property.role == Role::strips && value == -1) {
+        mesh_.add_strip(corners_);
+        corners_.clear();
+      } else {
+        corners_.push_back(checked_vertex(value, element, index));
+      }
     }
-    if (property.role == Role::corners) mesh_.add_polygon(corners_);
+    if (property.role == Role::polygon) mesh_.add_polygon(corners_);
+    if (property.role == Role::strips) mesh_.add_strip(corners_);
+    if (property.role == Role::line) mesh_.add_line(corners_);
   }
 
   Body body_;
   const std::string& name_;
+  Sides sides_;
   std::int64_t vertices_ = 0;
   Mesh mesh_;
   std::vector<std::int32_t> corners_;
@@ -348,17 +411,17 @@ class BodyReader {
 
 }  // namespace
 
-Mesh parse_ply(std::string_view content, const std::string& name) {
+Mesh parse_ply(std::string_view content, const std::string& name, Sides sides) {
   LineReader lines(content);
   const Header header = HeaderReader(lines, name).read();
   if (header.encoding == Encoding::ascii) {
-    return BodyReader(AsciiBody(lines.rest(), lines.line_number() + 1), name).read(header);
+    return BodyReader(AsciiBody(lines.rest(), lines.line_number() + 1), name, sides).read(header);
   }
-  return BodyReader(BinaryBody(lines.rest(), header.encoding == Encoding::big), name).read(header);
+  return BodyReader(BinaryBody(lines.rest(), header.encoding == Encoding::big), name, sides).read(header);
 }
 
 EdgeList read_ply(std::string_view content, const std::string& name) {
-  return parse_ply(content, name).graph();
+  return parse_ply(content, name, Sides::needed).graph();
 }
 
 }  // namespace topomask

@@ -1,12 +1,13 @@
 // Point coordinates: vertices of meshes, rows of arrays and of text tables.
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "io/files.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/mesh.h"
+#include "io/files.h"
 #include "io/npy_values.h"
 #include "io/text.h"
 #include "topomask/graph_io.h"
@@ -15,9 +16,14 @@ namespace topomask {
 
 namespace {
 
+// What a float can hold: squares of larger numbers would soon be infinite.
+bool is_coordinate(double value) {
+  return std::abs(value) <= double{std::numeric_limits<float>::max()};
+}
+
 Points points_of_mesh(const Mesh& mesh, const std::string& name) {
   for (std::size_t k = 0; k < mesh.coordinate.size(); ++k) {
-    check(std::isfinite(mesh.coordinate[k]), "{}, vertex {}: expected finite coordinates, got {}", name,
+    check(is_coordinate(mesh.coordinate[k]), "{}, vertex {}: expected finite coordinates, got {}", name,
           k / 3, mesh.coordinate[k]);
   }
   return {mesh.num_vertices(), 3, mesh.coordinate};
@@ -27,7 +33,7 @@ Points points_of_array(std::string_view content, const std::string& name) {
   const NpyArray array = parse_npy(content, name);
   check(array.shape.size() == 2 && array.shape[0] > 0 && array.shape[1] > 0,
         "{}: expected an array of shape (points, dimension), got ({})", name, fmt::join(array.shape, ", "));
-  return {array.shape[0], array.shape[1], finite_values(array, name)};
+  return {array.shape[0], array.shape[1], finite_doubles(array, name)};
 }
 
 // The first row may be a header: it is one if none of its fields is a number.
@@ -60,10 +66,9 @@ Points points_of_table(std::string_view content, const std::string& name) {
           fields.size());
     for (const std::string_view field : fields) {
       const std::optional<double> value = parse_number(field);
-      const auto coordinate = static_cast<float>(value.value_or(0.0));
-      check(value && std::isfinite(coordinate), "{}, line {}: expected a finite number, got {}", name,
+      check(value && is_coordinate(*value), "{}, line {}: expected a finite number, got {}", name,
             lines.line_number(), quoted(field));
-      points.coordinate.push_back(coordinate);
+      points.coordinate.push_back(*value);
     }
     ++points.count;
   }
@@ -71,24 +76,24 @@ Points points_of_table(std::string_view content, const std::string& name) {
   return points;
 }
 
-Points read_points(const std::string& path) {
+Points read_points(const std::string& path, const ReadOptions& options) {
   const std::string extension = content_extension(path);
   constexpr std::array<std::string_view, 8> kKnown{".obj", ".ply", ".npy", ".txt",
                                                    ".tsv", ".csv", ".xyz", ".pts"};
   check(std::find(kKnown.begin(), kKnown.end(), extension) != kKnown.end(),
         "cannot read points from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
         path, fmt::join(kKnown, " "), extension, did_you_mean(extension, kKnown));
-  const std::string content = read_file(path);
+  const std::string content = read_file(path, options);
   if (extension == ".obj") return points_of_mesh(parse_obj(content, path), path);
-  if (extension == ".ply") return points_of_mesh(parse_ply(content, path), path);
+  if (extension == ".ply") return points_of_mesh(parse_ply(content, path, Sides::optional), path);
   if (extension == ".npy") return points_of_array(content, path);
   return points_of_table(content, path);
 }
 
 }  // namespace
 
-Points read_points_file(const std::string& path) {
-  Points points = read_points(path);
+Points read_points_file(const std::string& path, const ReadOptions& options) {
+  Points points = read_points(path, options);
   check(points.count <= kMaxNodes, "{}: expected at most {} points, got {}", path, kMaxNodes, points.count);
   return points;
 }

@@ -89,6 +89,40 @@ FeaturePieces fill_pieces(std::int64_t num_rows,
   return result;
 }
 
+// Every walk from one node after the other; keeps its memory.
+struct Enumerator {
+  struct Reached {
+    std::int32_t node;
+    float load;
+  };
+  std::vector<Reached> level, next_level;
+  Coalescer coalescer;
+
+  void append_row(const CsrView& graph, const WalkPlan& plan, std::int64_t start, FeatureRows& rows);
+};
+
+// (W^h)_ij for all hops h, or the probabilities of visits without importance weights.
+void Enumerator::append_row(const CsrView& graph, const WalkPlan& plan, std::int64_t start,
+                            FeatureRows& rows) {
+  level.assign(1, {static_cast<std::int32_t>(start), 1.0f});
+  coalescer.begin_row(1 + plan.num_walks * plan.max_hops);
+  coalescer.add(level[0].node, 0, 1.0f);
+  for (int hop = 1; hop <= plan.max_hops; ++hop) {
+    next_level.clear();
+    for (const Reached& from : level) {
+      for (std::int64_t entry = graph.row_ptr[from.node]; entry < graph.row_ptr[from.node + 1]; ++entry) {
+        // Without importance weights a visit counts by how often it happens: 1 / out-degree per hop.
+        const float factor = plan.importance_weights ? graph.weight[entry]
+                                                     : 1.0f / static_cast<float>(graph.degree(from.node));
+        next_level.push_back({graph.col[entry], from.load * factor});
+        coalescer.add(graph.col[entry], hop, next_level.back().load);
+      }
+    }
+    level.swap(next_level);
+  }
+  coalescer.finish_row(1.0f, rows);
+}
+
 }  // namespace
 
 void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths) {
@@ -142,32 +176,30 @@ bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan) {
 
 FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan) {
   return fill_pieces(graph.num_nodes, [&](std::int64_t first_row, std::int64_t last_row, FeatureRows& rows) {
-    struct Reached {
-      std::int32_t node;
-      float load;
-    };
-    std::vector<Reached> level, next_level;
-    Coalescer coalescer;
+    Enumerator enumerator;
     for (std::int64_t start = first_row; start < last_row; ++start) {
-      coalescer.begin_row(1 + plan.num_walks * plan.max_hops);
-      level.assign(1, {static_cast<std::int32_t>(start), 1.0f});
-      coalescer.add(level[0].node, 0, 1.0f);
-      for (int hop = 1; hop <= plan.max_hops; ++hop) {
-        next_level.clear();
-        for (const Reached& from : level) {
-          for (std::int64_t entry = graph.row_ptr[from.node]; entry < graph.row_ptr[from.node + 1]; ++entry) {
-            // Without importance weights a visit counts by how often it happens: 1 / out-degree per hop.
-            const float factor = plan.importance_weights ? graph.weight[entry]
-                                                         : 1.0f / static_cast<float>(graph.degree(from.node));
-            next_level.push_back({graph.col[entry], from.load * factor});
-            coalescer.add(graph.col[entry], hop, next_level.back().load);
-          }
-        }
-        level.swap(next_level);
-      }
-      coalescer.finish_row(1.0f, rows);
+      enumerator.append_row(graph, plan, start, rows);
     }
   });
+}
+
+FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,
+                                const std::vector<std::int64_t>& starts) {
+  FeatureRows rows;
+  if (ensemble_is_exhaustive(graph, plan)) {
+    Enumerator enumerator;
+    for (const std::int64_t start : starts) enumerator.append_row(graph, plan, start, rows);
+    return rows;
+  }
+  const NeighbourTable table = make_neighbour_table(graph, plan);
+  WalkBlock block;
+  Coalescer coalescer;
+  std::vector<std::int64_t> cursor;
+  for (const std::int64_t start : starts) {
+    run_block(plan, table, start, start + 1, block);
+    coalesce_block(plan, block, cursor, coalescer, rows);
+  }
+  return rows;
 }
 
 void FeaturePieces::copy_to(std::int64_t* row_ptr, std::int32_t* col, std::int64_t* deposit_ptr,

@@ -21,13 +21,16 @@ struct FeaturePieces {
                float* load) const;
 };
 FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan);
+// The same rows of these nodes alone, enumerated where sample_walk_features enumerates.
+FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,
+                                const std::vector<std::int64_t>& starts);
 
-// True if the walkers, spreading over all neighbours at every hop, visit each walk of up to max_hops equally
-// often whatever the random numbers are: repelling uniform steps, a fixed number of hops, one out-degree k
-// for all nodes (0 allowed), and k^max_hops divides the number of walkers. The paper's point clouds: k = 3, 3
-// hops, 27 walkers.
+// True if the walkers could share out all walks of up to max_hops evenly: repelling uniform steps, a fixed
+// number of hops, one out-degree k for all nodes (0 allowed), and k^max_hops divides the number of walkers.
+// The paper's point clouds: k = 3, 3 hops, 27 walkers. Walks that meet mix, so sampled walkers need not take
+// each walk once; we return their expectation instead of a sample.
 bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan);
-// Its features without random numbers: load (W^h)_ij for every hop h.
+// That expectation, without random numbers: load (W^h)_ij for every hop h.
 FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan);
 
 }  // namespace topomask

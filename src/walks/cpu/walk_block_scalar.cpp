@@ -75,8 +75,13 @@ class RepellingGroup {
   std::int64_t choice(std::int64_t rank) {
     if (plan_.weighted_steps || size_ <= degree_) {
       // Systematic sampling: rank/m + u, along the neighbours or along their cumulative weights.
-      const auto word =
-          static_cast<std::uint32_t>(offset_word(0) + (static_cast<std::uint64_t>(rank) << 32) / size_);
+      const std::uint32_t offset = offset_word(0);
+      if (plan_.weighted_steps) {
+        // The group may have any size, and walkers of adjacent ranks often came the same way with the same
+        // load. In the order of ranks they would leave the same way too, however many there are.
+        rank = shuffled_rank(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size_), block_);
+      }
+      const auto word = static_cast<std::uint32_t>(offset + (static_cast<std::uint64_t>(rank) << 32) / size_);
       return plan_.weighted_steps ? table_.weighted_choice(node_, word)
                                   : scale_word(word, static_cast<std::uint32_t>(degree_));
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/random.h"
 #include "topomask/csr.h"
 
 namespace topomask {
@@ -29,6 +30,10 @@ struct WalkPlan {
     return ensemble * 4 + static_cast<std::uint32_t>(purpose);
   }
 };
+
+// The most (node, hop) pairs that the walks of one start can visit, the start included. out_degree: of every
+// node, or -1 where it is not known.
+std::int64_t most_deposits(const WalkPlan& plan, std::int64_t out_degree, std::int64_t num_nodes);
 
 // Where a walker on node u goes for a random word x, and by what it multiplies its load on the way.
 //
@@ -56,6 +61,23 @@ NeighbourTable make_neighbour_table(const CsrView& graph, const WalkPlan& plan);
 // floor(word * range / 2^32): uniform in [0, range), the multiply-high every sampler here uses.
 constexpr std::uint32_t scale_word(std::uint32_t word, std::uint32_t range) {
   return static_cast<std::uint32_t>((std::uint64_t{word} * range) >> 32);
+}
+
+// Where `rank` goes in a random permutation of [0, size), size < 2^31, chosen by words 1 to 3 of the key.
+// Each round is invertible on the next power of two; results beyond `size` go through once more (cycle
+// walking). Each thread of a GPU computes its own place without seeing the others.
+constexpr std::uint32_t shuffled_rank(std::uint32_t rank, std::uint32_t size, const RandomBlock& key) {
+  int bits = 1;
+  while (((size - 1) >> bits) != 0) ++bits;
+  const std::uint32_t mask = (1u << bits) - 1;
+  do {
+    for (int round = 0; round < 8; ++round) {
+      const std::uint32_t multiplier = (round % 2 == 0 ? key[1] : key[2]) >> (3 * round) | 1u;
+      rank = (rank * multiplier + (key[3] >> (4 * round))) & mask;
+      rank ^= rank >> ((bits + 1) / 2);
+    }
+  } while (rank >= size);
+  return rank;
 }
 
 }  // namespace topomask

@@ -18,6 +18,7 @@ namespace topomask {
 
 struct DeviceGraph {
   std::int64_t num_nodes = 0;
+  std::int64_t out_degree = -1;               // entries of every row where they are as many, or -1
   const std::int64_t* row_ptr = nullptr;      // [N+1]
   const std::int32_t* col = nullptr;          // [E]
   const float* weight = nullptr;              // [E]
@@ -97,6 +98,10 @@ constexpr std::size_t kMaxBlockTeamBytes = 200 * 1024;
 
 cudaError_t sample_feature_rows(const FeatureRowsArguments& arguments, cudaStream_t stream);
 
+// The enumeration of up to 64 visits a row (enumerate.cu), which sample_feature_rows calls where it can.
+bool enumerates_in_slots(const FeatureRowsArguments& arguments);
+cudaError_t enumerate_in_slots(const FeatureRowsArguments& arguments, cudaStream_t stream);
+
 constexpr std::int64_t kSecondStage = std::int64_t{1} << 62;
 
 // Moves staged rows to their places. Rows marked with kSecondStage are read from the second of each pair.
@@ -108,13 +113,18 @@ struct CompactArguments {
   const std::int32_t* stage_first[2] = {};
   const std::int64_t* stage_at = nullptr;
   const OffsetPair* offset = nullptr;   // [rows+1] first entry and first deposit of a row
+  std::int64_t capacity = 0;            // of col; entries beyond the last row get column 0 and no deposits
   std::int64_t* row_ptr = nullptr;      // [rows+1] out
-  std::int32_t* col = nullptr;          // [nnz] out
-  std::int64_t* deposit_ptr = nullptr;  // [nnz+1] out
+  std::int32_t* col = nullptr;          // [capacity] out
+  std::int64_t* deposit_ptr = nullptr;  // [capacity+1] out
   std::int16_t* hop = nullptr;          // [deposits] out
   float* load = nullptr;                // [deposits] out
 };
 cudaError_t compact_feature_rows(const CompactArguments& arguments, cudaStream_t stream);
+
+// One entry a row, on the diagonal, with a deposit of 1 at hop 0. row_ptr: [N+1], col, hop, load: [N].
+cudaError_t write_one_hot(std::int64_t num_nodes, std::int64_t* row_ptr, std::int32_t* col, std::int16_t* hop,
+                          float* load, cudaStream_t stream);
 
 // paths: [N, num_walks, hops + 1], -1 where a walk is over. `scratch` as above, for repelling walkers beyond
 // 32.

@@ -83,11 +83,15 @@ __device__ inline std::int32_t repelling_choice(const DeviceWalkPlan& plan, cons
                                                 std::int32_t degree) {
   const bool systematic = plan.weighted_steps || size <= degree;
   const std::int32_t offset = systematic ? 0 : rank / degree;
-  const std::uint32_t word = pick_word(
+  const RandomBlock block =
       draw(plan, start, static_cast<std::uint32_t>(node),
-           static_cast<std::uint32_t>(hop) + (static_cast<std::uint32_t>(offset / 4) << 15), Purpose::repel),
-      offset % 4);
+           static_cast<std::uint32_t>(hop) + (static_cast<std::uint32_t>(offset / 4) << 15), Purpose::repel);
+  const std::uint32_t word = pick_word(block, offset % 4);
   if (systematic) {
+    if (plan.weighted_steps) {
+      rank = static_cast<std::int32_t>(
+          shuffled_rank(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size), block));
+    }
     const auto spread = static_cast<std::uint32_t>(word + (static_cast<std::uint64_t>(rank) << 32) /
                                                               static_cast<std::uint64_t>(size));
     return plan.weighted_steps

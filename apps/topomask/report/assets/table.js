@@ -95,5 +95,5 @@ function showSettings() {
     byId('facts').append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
   byId('config').textContent = report.config;
   byId('colophon').textContent =
-    `Written by topomask ${report.version}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
+    `Written by “${report.command}” on ${report.machine}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
 }

@@ -1,0 +1,47 @@
+#include "provenance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/machine.h"
+#include "core/parallel.h"
+
+namespace topomask::cli {
+namespace {
+
+std::string& remembered_command() {
+  static std::string command = "topomask";
+  return command;
+}
+
+std::string shell_word(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+}  // namespace
+
+void remember_command(int argc, const char* const* argv) {
+  std::string& command = remembered_command();
+  command = "topomask";
+  for (int i = 1; i < argc; ++i) command += " " + shell_word(argv[i]);
+}
+
+Provenance provenance() {
+  const std::string cpu = cpu_model();
+  return {remembered_command(),
+          fmt::format("{}, {} thread(s), topomask {}", cpu.empty() ? "unknown processor" : cpu, num_threads(),
+                      TOPOMASK_VERSION)};
+}
+
+}  // namespace topomask::cli

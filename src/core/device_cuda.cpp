@@ -1,0 +1,66 @@
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include "core/gpu.h"
+#include "topomask/device.h"
+
+namespace topomask {
+
+int num_gpus() {
+  return static_cast<int>(c10::cuda::device_count());  // never throws
+}
+
+std::uint64_t capture_id(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  const c10::cuda::CUDAGuard guard(device);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  if (cudaStreamGetCaptureInfo(c10::cuda::getCurrentCUDAStream(), &status, &id) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // the legacy stream, while another one is captured
+    return 0;
+  }
+  return status == cudaStreamCaptureStatusNone ? 0 : id + 1;
+}
+
+bool cuda_is_built() {
+  return true;
+}
+
+void synchronise(c10::Device device) {
+  if (!device.is_cuda()) return;
+  const c10::cuda::CUDAGuard guard(device);
+  c10::cuda::device_synchronize();
+}
+
+std::int64_t peak_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+}
+
+void reset_peak_memory(c10::Device device) {
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
+std::int64_t free_memory(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t unclaimed = 0, total = 0;
+  if (cudaMemGetInfo(&unclaimed, &total) != cudaSuccess) return 0;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return static_cast<std::int64_t>(unclaimed) + stats.reserved_bytes[kAll].current -
+         stats.allocated_bytes[kAll].current;
+}
+
+std::string device_name(c10::Device device) {
+  if (!device.is_cuda()) return "";
+  cudaDeviceProp properties{};
+  const cudaError_t status = cudaGetDeviceProperties(&properties, device.index());
+  return status == cudaSuccess ? properties.name : "";
+}
+
+}  // namespace topomask

@@ -1,0 +1,55 @@
+#include "core/numbers.h"
+
+#include <charconv>
+
+#include "core/check.h"
+
+namespace topomask {
+
+namespace {
+
+template <class Value>
+Value parse_one(std::string_view text, std::string_view what, const char* kind) {
+  std::string_view digits = text;
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  Value value{};
+  const auto [stop, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  check(status == std::errc() && stop == digits.data() + digits.size(), "{}: expected a {}, got '{}'", what,
+        kind, text);
+  return value;
+}
+
+template <class Value>
+std::vector<Value> parse_list(std::string_view list, std::string_view what, const char* kind) {
+  std::vector<Value> values;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    values.push_back(parse_one<Value>(list.substr(0, comma), what, kind));
+    if (comma == std::string_view::npos) return values;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+std::int64_t parse_integer(std::string_view text, std::string_view what) {
+  return parse_one<std::int64_t>(text, what, "whole number");
+}
+
+std::uint64_t parse_seed(std::string_view text, std::string_view what) {
+  return parse_one<std::uint64_t>(text, what, "whole number between 0 and 2^64 - 1");
+}
+
+double parse_number(std::string_view text, std::string_view what) {
+  return parse_one<double>(text, what, "number");
+}
+
+std::vector<std::int64_t> parse_integers(std::string_view list, std::string_view what) {
+  return parse_list<std::int64_t>(list, what, "whole number");
+}
+
+std::vector<double> parse_numbers(std::string_view list, std::string_view what) {
+  return parse_list<double>(list, what, "number");
+}
+
+}  // namespace topomask

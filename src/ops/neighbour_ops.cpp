@@ -1,0 +1,92 @@
+// Nearest neighbours as operators, where the points are.
+#include <torch/library.h>
+
+#include "ops/arguments.h"
+#include "topomask/graph_builders.h"
+#include "topomask/neighbours.h"
+
+namespace topomask::ops {
+namespace {
+
+NeighbourOptions options_of(const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& ptr,
+                            const std::optional<at::Tensor>& query_ptr, const std::optional<at::Tensor>& box,
+                            std::optional<bool> include_self) {
+  NeighbourOptions options;
+  options.queries = queries.value_or(at::Tensor());
+  options.ptr = ptr.value_or(at::Tensor());
+  options.query_ptr = query_ptr.value_or(at::Tensor());
+  options.box = box.value_or(at::Tensor());
+  options.include_self = include_self;
+  return options;
+}
+
+using Lists = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+Lists tensors_of(const Neighbours& found) {
+  return {found.index, found.distance2, found.count};
+}
+
+Lists knn_op(const at::Tensor& points, std::int64_t k, const std::optional<at::Tensor>& queries,
+             const std::optional<at::Tensor>& ptr, const std::optional<at::Tensor>& query_ptr,
+             const std::optional<at::Tensor>& box, std::optional<bool> include_self) {
+  check_place("knn", "points", points);
+  return tensors_of(knn(points, k, options_of(queries, ptr, query_ptr, box, include_self)));
+}
+
+at::Tensor knn_edges_op(const at::Tensor& points, std::int64_t k, const std::optional<at::Tensor>& queries,
+                        const std::optional<at::Tensor>& ptr, const std::optional<at::Tensor>& query_ptr,
+                        const std::optional<at::Tensor>& box, std::optional<bool> include_self) {
+  check_place("knn", "points", points);
+  return edge_index_of(knn(points, k, options_of(queries, ptr, query_ptr, box, include_self)));
+}
+
+Lists radius_op(const at::Tensor& points, double r, std::int64_t max_neighbours,
+                const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& ptr,
+                const std::optional<at::Tensor>& query_ptr, const std::optional<at::Tensor>& box,
+                std::optional<bool> include_self) {
+  check_place("radius", "points", points);
+  return tensors_of(
+      radius_lists(points, r, max_neighbours, options_of(queries, ptr, query_ptr, box, include_self)));
+}
+
+at::Tensor radius_edges_op(const at::Tensor& points, double r, std::optional<std::int64_t> max_neighbours,
+                           const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& ptr,
+                           const std::optional<at::Tensor>& query_ptr, const std::optional<at::Tensor>& box,
+                           std::optional<bool> include_self) {
+  check_place("radius", "points", points);
+  const NeighbourOptions options = options_of(queries, ptr, query_ptr, box, include_self);
+  return max_neighbours ? edge_index_of(radius_lists(points, r, *max_neighbours, options))
+                        : edge_index_of(radius(points, r, options));
+}
+
+// The graph of the nearest neighbours, whether it is directed, and the entries of each row where they are alike.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, bool, std::int64_t> knn_graph_op(
+    const at::Tensor& points, std::optional<std::int64_t> k, std::optional<bool> symmetric,
+    const std::optional<at::Tensor>& ptr, const std::optional<at::Tensor>& box) {
+  check_place("Graph", "points", points);
+  KnnOptions options;
+  options.k = k.value_or(options.k);
+  options.symmetric = symmetric.value_or(options.symmetric);
+  options.ptr = ptr.value_or(at::Tensor());
+  options.box = box.value_or(at::Tensor());
+  const Graph graph = knn_graph(points.detach(), options);
+  return {graph.row_ptr, graph.col, graph.weight, graph.directed, graph.out_degree};
+}
+
+// [graphs + 1] of the graph of every point.
+at::Tensor ptr_of_batch_op(const at::Tensor& batch, std::int64_t num_graphs) {
+  return ptr_of_batch(batch, num_graphs);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
+  m.impl("knn", knn_op);
+  m.impl("knn_edges", knn_edges_op);
+  m.impl("radius", radius_op);
+  m.impl("radius_edges", radius_edges_op);
+  m.impl("knn_graph", knn_graph_op);
+  m.impl("ptr_of_batch", ptr_of_batch_op);
+}
+
+}  // namespace topomask::ops

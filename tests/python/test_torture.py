@@ -1,0 +1,278 @@
+"""What must never be silently wrong: stale values, NaN, zeros of M, unequal scales, transforms, odd inputs."""
+
+import copy
+
+import numpy as np
+import pytest
+import topomask
+import torch
+from topomask import attention
+from torch import Tensor
+
+KINDS = ("linear", "softmax")
+ENGINES = ("mask", "feature", "dense")
+
+
+def operands(heads: int = 2, n: int = 34, d: int = 4, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    return tuple(torch.rand(1, heads, n, d, dtype=dtype) + 0.1 for _ in range(3))
+
+
+def masks_with_f(karate: topomask.Graph) -> dict[str, topomask.Mask]:
+    """Masks whose f is found as `.f` of the first GRFMask in them."""
+    grf = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    return {
+        "grf": copy.deepcopy(grf),
+        "asymmetric": topomask.GRFMask(karate, 8, 0.3, 3, heads=2, ensembles="asymmetric"),
+        "per head": topomask.GRFMask(karate, 8, 0.3, 3, heads=2, shared_walks=False),
+        "absolute": topomask.AbsoluteMask(copy.deepcopy(grf)),
+        "global tokens": topomask.GlobalTokensMask(copy.deepcopy(grf)),
+        "sum": topomask.SumMask(copy.deepcopy(grf), topomask.NeighbourMask(karate)),
+    }
+
+
+def f_of(mask: topomask.Mask) -> torch.nn.Parameter:
+    return next(module.f for module in mask.modules() if isinstance(module, topomask.GRFMask))
+
+
+WRITES = {
+    "in place": lambda f: f.mul_(torch.tensor([1.0, 2.0, 0.5, 0.1])),
+    "through data": lambda f: f.data.mul_(torch.tensor([1.0, 2.0, 0.5, 0.1])),
+    "vector_to_parameters": lambda f: torch.nn.utils.vector_to_parameters(
+        torch.linspace(0.1, 0.9, f.numel()), [f]
+    ),
+    "another storage": lambda f: setattr(f, "data", f.data * 3 + 0.1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+def test_values_follow_f_however_it_is_written(karate: topomask.Graph, write: str, engine: str) -> None:
+    for name, mask in masks_with_f(karate).items():
+        q, k, v = operands(n=mask.num_nodes)
+        with torch.no_grad():
+            before = attention(q, k, v, mask=mask, engine=engine)
+            assert torch.equal(attention(q, k, v, mask=mask, engine=engine), before)
+            WRITES[write](f_of(mask))
+            after = attention(q, k, v, mask=mask, engine=engine)
+        fresh = attention(q, k, v, mask=copy.deepcopy(mask), engine=engine)
+        assert not torch.equal(before, after), name
+        assert torch.equal(after, fresh), name
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_validation_moves_with_the_optimiser(karate: topomask.Graph, fused: bool) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q, k, v = operands(dtype=torch.float32)
+    optimiser = torch.optim.AdamW(mask.parameters(), 0.1, fused=fused)
+    losses = []
+    for _ in range(4):
+        optimiser.zero_grad()
+        attention(q, k, v, mask=mask).square().mean().backward()
+        optimiser.step()
+        with torch.no_grad():
+            losses.append(attention(q, k, v, mask=mask).square().mean().item())
+        expected = attention(q, k, v, mask=mask).square().mean().item()
+        assert losses[-1] == pytest.approx(expected, rel=1e-6)
+    assert len(set(losses)) == 4
+
+
+def test_inference_mode_spoils_nothing(karate: topomask.Graph) -> None:
+    for name, mask in masks_with_f(karate).items():
+        mask.requires_grad_(False)
+        q, k, v = operands(n=mask.num_nodes)
+        for engine in ENGINES:
+            with torch.inference_mode():
+                first = attention(q, k, v, mask=mask, engine=engine)
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            out = attention(*leaves, mask=mask, engine=engine)
+            out.sum().backward()
+            assert torch.equal(out, first), name
+        mask.requires_grad_(True)
+        attention(q, k, v, mask=mask).sum().backward()
+        assert f_of(mask).grad is not None
+    with torch.inference_mode():
+        made = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q, k, v = operands()
+    q.requires_grad_()
+    with torch.no_grad():
+        f = made.f.clone()
+    made.f = torch.nn.Parameter(f)
+    attention(q, k, v, mask=made).sum().backward()
+
+
+def test_graphs_may_be_written_to_afterwards(karate: topomask.Graph) -> None:
+    graph = topomask.Graph(karate.row_ptr.clone(), karate.col.clone(), karate.weight.clone(), False)
+    mask = topomask.PowerSeriesMask(graph, 2)
+    before = mask.dense()
+    graph.weight.data.zero_()
+    assert torch.equal(mask.dense(), before)
+
+
+def test_grf_conv_sees_edges_that_were_edited() -> None:
+    pytest.importorskip("torch_geometric")
+    from topomask.pyg import GRFConv
+
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    conv, x = GRFConv(4, 4).eval(), torch.randn(4, 4)
+    before = conv(x, edges)
+    edges[:, 4:] = torch.tensor([[0, 3], [3, 0]])
+    after = conv(x, edges)
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, conv(x, edges.clone()))
+    edges.data.copy_(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    torch.testing.assert_close(conv(x, edges), before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("feature_map", ["relu", "elu1", "squared-relu", "identity", "favor"])
+def test_nan_is_not_laundered(karate: topomask.Graph, kind: str, engine: str, feature_map: str) -> None:
+    if kind == "softmax" and (engine == "feature" or feature_map != "relu"):
+        pytest.skip("no such attention")
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    for poisoned in range(3):
+        for dtype in (torch.float32, torch.float64):
+            x = [y.clone() for y in operands(dtype=dtype)]
+            x[poisoned][0, 1, 5, 2] = torch.nan
+            leaves = [y.requires_grad_() for y in x]
+            out = attention(*leaves, mask=mask, kind=kind, engine=engine, feature_map=feature_map)
+            assert bool(out[0, 1, 5].isnan().any()), f"operand {poisoned}"
+            if feature_map != "favor":
+                assert bool(out[0, 0].isfinite().all())
+    with torch.no_grad():
+        mask.f[0, 0] = torch.nan
+    q, k, v = operands()
+    assert bool(attention(q, k, v, mask=mask, kind=kind, engine=engine, feature_map=feature_map)[0, 0].isnan().all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_entries_that_are_zero_learn(karate: topomask.Graph, kind: str, engine: str) -> None:
+    """Gradients where M is 0 against finite differences, for entries, matrices and tables."""
+    if kind == "softmax" and engine == "feature":
+        pytest.skip("no such attention")
+    values = torch.rand(2, karate.num_entries, dtype=torch.float64) + 0.5
+    values[:, ::3] = 0
+    matrix = torch.rand(2, 34, 34, dtype=torch.float64) + 0.5
+    matrix[:, ::2, ::3] = 0
+    masks: list[topomask.Mask] = [topomask.DenseMask(matrix, learnable=True)] if engine != "mask" else []
+    if engine != "mask":
+        masks.append(topomask.ShortestPathMask(karate, 2, heads=2).double())
+    masks.append(topomask.SparseMask(karate.row_ptr, karate.col, values))
+    q, k, v = (x.requires_grad_() for x in operands())
+    for mask in masks:
+        (parameter,) = mask.parameters()
+        assert bool((parameter == 0).any())
+        assert torch.autograd.gradcheck(
+            lambda q, k, v, p, mask=mask: attention(q, k, v, mask=mask, kind=kind, engine=engine),
+            (q, k, v, parameter), fast_mode=True, atol=1e-5,
+        )  # fmt: skip
+
+
+def test_unequal_scales_in_a_packed_batch(karate: topomask.Graph) -> None:
+    """One graph with large keys does not zero the rows of another."""
+    graphs = topomask.union([karate, karate])
+    q, k, v = (torch.randn(2, 1, 34, 8, dtype=torch.float64) for _ in range(3))
+    k[1] *= 40
+    packed = [torch.cat(list(x), 1).unsqueeze(0) for x in (q, k, v)]
+    together = topomask.GRFMask(graphs, 8, 0.3, 3)
+    blocks = topomask.BlockDiagonalMask(*(topomask.PowerSeriesMask(karate, 3) for _ in range(2)))
+    alone = topomask.PowerSeriesMask(karate, 3)
+    for feature_map in ("relu", "elu1", "favor"):
+        out = attention(*packed, mask=blocks, feature_map=feature_map)
+        expected = attention(q, k, v, mask=alone, feature_map=feature_map)
+        torch.testing.assert_close(out, torch.cat(list(expected), 1).unsqueeze(0))
+        assert bool((attention(*packed, mask=together, feature_map=feature_map).abs().sum(-1) > 0).all())
+
+
+def test_transforms_are_right_or_refused(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2).double()
+    q, k, v = operands()
+
+    def total(x: Tensor) -> Tensor:
+        return attention(x, k, v, mask=mask).square().sum()
+
+    leaf = q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(total(leaf), leaf)
+    for transform, refused in (
+        (lambda: torch.func.jvp(total, (q,), (torch.ones_like(q),))[1], "forward-mode"),
+        (lambda: torch.func.jacfwd(total)(q), "forward-mode"),
+        (lambda: torch.func.grad(total)(q), None),
+        (lambda: torch.func.vmap(lambda x: attention(x, k, v, mask=mask))(torch.stack([q, 2 * q])), None),
+    ):
+        try:
+            result = transform()
+        except (RuntimeError, ValueError) as error:
+            assert refused is None or refused in str(error), str(error)
+            continue
+        assert refused is None
+        if result.shape == expected.shape:
+            torch.testing.assert_close(result, expected)
+        else:
+            torch.testing.assert_close(result[1], attention(2 * q, k, v, mask=mask))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, ValueError), match="forward-mode"):
+        total(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)))
+
+
+def test_odd_layouts_give_the_same(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q, k, v = operands(dtype=torch.float32)
+    for kind in KINDS:
+        for engine in ENGINES:
+            if kind == "softmax" and engine == "feature":
+                continue
+            expected = attention(q, k, v, mask=mask, kind=kind, engine=engine)
+            strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+            expanded = [x.expand(3, -1, -1, -1) for x in (q, k, v)]
+            sliced = [torch.cat([x, x], -1)[..., : x.shape[-1]] for x in (q, k, v)]
+            torch.testing.assert_close(attention(*strided, mask=mask, kind=kind, engine=engine), expected)
+            torch.testing.assert_close(attention(*expanded, mask=mask, kind=kind, engine=engine)[1:2], expected)
+            torch.testing.assert_close(attention(*sliced, mask=mask, kind=kind, engine=engine), expected)
+
+
+def test_arrays_and_natural_mistakes(karate: topomask.Graph) -> None:
+    q, k, v = operands(dtype=torch.float32)
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    assert topomask.Graph.from_edge_index(edges).num_nodes == 3
+    assert topomask.Graph.from_points(np.random.rand(20, 3), 2).num_nodes == 20
+    networkx = pytest.importorskip("networkx")
+    assert topomask.GRFMask(networkx.karate_club_graph(), 4, 0.5, 2).num_nodes == 34
+    with pytest.raises(TypeError, match="mask must be a topomask.Mask, got Tensor"):
+        attention(q, k, v, mask=torch.ones(34, 34))
+    with pytest.raises(TypeError, match="expected a topomask.Graph"):
+        topomask.GRFMask(torch.ones(3, 3))
+    for make, message in (
+        (lambda: topomask.NeighbourMask(karate, -1), "hops must be at least 0"),
+        (lambda: topomask.SineSPEMask(4, waves=0), "waves must be at least 1"),
+        (lambda: attention(q[..., :0], k[..., :0], v, mask=topomask.GRFMask(karate)), "at least one channel"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+    assert topomask.NeighbourMask(karate, 10**9).num_entries() == 34 * 34
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    mask.f = torch.nn.Parameter(torch.ones(2, 7))
+    with pytest.raises(ValueError, match="f must be float32 or float64 \\[2, 4\\], got Float \\[2, 7\\]"):
+        attention(q, k, v, mask=mask)
+
+
+def test_boolean_nodes_are_a_mask(karate: topomask.Graph) -> None:
+    chosen = np.zeros(34, dtype=bool)
+    chosen[[3, 5, 8]] = True
+    kernel = topomask.NodeKernel(karate)
+    by_mask = kernel.fit_transform(chosen)
+    assert by_mask.shape == (3, 3)
+    np.testing.assert_array_equal(by_mask, topomask.NodeKernel(karate).fit_transform([3, 5, 8]))
+    with pytest.raises(ValueError, match="boolean mask of nodes must be \\[34\\], got \\[5\\]"):
+        kernel.fit_transform(np.ones(5, dtype=bool))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zero_channels_are_refused_by_every_mask(karate: topomask.Graph, kind: str) -> None:
+    empty = torch.empty(1, 1, 34, 0)
+    masks = [topomask.GRFMask(karate), topomask.PowerSeriesMask(karate), topomask.NoMask(34), topomask.CausalMask(34),
+             topomask.NeighbourMask(karate), topomask.DegreeMask(karate), topomask.ShortestPathMask(karate),
+             topomask.ToeplitzMask((34,)), topomask.LearnedFeaturesMask(34), topomask.SineSPEMask(34),
+             topomask.ConvolutionalSPEMask(34), topomask.DenseMask(torch.ones(34, 34)), None]  # fmt: skip
+    for mask in masks:
+        with pytest.raises(ValueError, match="at least one channel"):
+            attention(empty, empty, torch.ones(1, 1, 34, 2), mask=mask, kind=kind)
