@@ -27,6 +27,10 @@ std::vector<std::string> subfolders(const fs::path& folder) {
   return names;
 }
 
+bool is_list(const Json& json, bool (Json::*is)() const noexcept) {
+  return json.is_array() && std::all_of(json.begin(), json.end(), [is](const Json& e) { return (e.*is)(); });
+}
+
 constexpr std::pair<const char*, std::uint64_t DataFingerprint::*> kDataParts[] = {
     {"train_images", &DataFingerprint::train_images},
     {"train_labels", &DataFingerprint::train_labels},
@@ -58,17 +62,28 @@ std::string changed_data(const Json& saved, const DataFingerprint& now) {
 Json parse_result(const std::string& text, const std::string& path) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   check(json.is_object(), "{}: is not a JSON object; remove it to run again", path);
-  const auto require = [&](const char* key, bool (Json::*is)() const, const char* what) {
-    check(json.contains(key) && (json[key].*is)(), "{}: expected {} '{}'; remove it to run again", path, what,
-          key);
+  const auto require = [&](const char* key, bool valid, const char* what) {
+    check(valid, "{}: expected {} for '{}'; remove it to run again", path, what, key);
   };
+  const auto value = [&](const char* key) { return json.value(key, Json()); };
   for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "steps",
                           "parameters", "seconds", "epoch_seconds", "images_per_second", "validation_images",
                           "training_images", "patch", "layers", "heads"})
-    require(key, &Json::is_number, "a number");
-  for (const char* key : {"attention", "data", "device"}) require(key, &Json::is_string, "a string");
-  for (const char* key : {"grid", "classes"}) require(key, &Json::is_array, "a list");
-  if (json.contains("modulation") && !json.contains("f")) {  // its name before version 0.1
+    require(key, value(key).is_number(), "a number");
+  for (const char* key : {"attention", "data", "device"}) require(key, value(key).is_string(), "a string");
+  require("grid", is_list(value("grid"), &Json::is_number) && json["grid"].size() == 2, "two numbers");
+  require("classes", is_list(value("classes"), &Json::is_string), "a list of names");
+  if (json.contains("data_share")) require("data_share", value("data_share").is_number(), "a number");
+  for (const char* key : {"f", "modulation"}) {  // modulation: its name before version 0.1
+    if (!json.contains(key)) continue;
+    bool valid = json[key].is_array();
+    for (const Json& layer : json[key]) {
+      valid = valid && layer.is_array();
+      for (const Json& head : layer) valid = valid && is_list(head, &Json::is_number);
+    }
+    require(key, valid, "numbers for each layer and head");
+  }
+  if (json.contains("modulation") && !json.contains("f")) {
     json["f"] = std::move(json["modulation"]);
     json.erase("modulation");
   }

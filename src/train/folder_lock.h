@@ -1,4 +1,4 @@
-// Only one process works in a folder.
+// Folders of runs and experiments, in which only one process works at a time.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +6,10 @@
 #include <vector>
 
 namespace topomask {
+
+inline std::string path_inside(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
 
 // An advisory lock on FOLDER/.lock, which the system gives back when its holder ends, however that happens.
 class FolderLock {

@@ -35,7 +35,7 @@ std::int64_t number_of_walks(const std::string& variant) {
 
 // All slices of an experiment share their settings.
 void check_settings(const ImageTable& table) {
-  const std::string path = inside(table.folder, kConfigFile);
+  const std::string path = path_inside(table.folder, kConfigFile);
   if (!fs::exists(path)) return;
   const std::string differs = difference(VitSettings::from({}, path), table.settings);
   check(differs.empty(), "{}: {}; choose another folder for another experiment", path, differs);
@@ -45,7 +45,7 @@ void agree_on_settings(const ImageTable& table) {
   const FolderLock lock(table.folder, FolderLock::Wait::yes);
   remove_leftovers(table.folder, {kConfigFile, kSummaryFile});
   check_settings(table);
-  const std::string path = inside(table.folder, kConfigFile);
+  const std::string path = path_inside(table.folder, kConfigFile);
   if (!fs::exists(path)) write_file(path, table.settings.to_toml());
 }
 
@@ -55,7 +55,7 @@ void check_finished_runs(const ImageTable& table, const DataFingerprint& fingerp
     const std::string changed = changed_data(run.result.value("data_fingerprint", Json()), fingerprint);
     check(changed.empty(),
           "{}: was trained on other data ({} differ); choose another folder for another experiment",
-          inside(table.folder, run.folder), changed);
+          path_inside(table.folder, run.folder), changed);
   }
 }
 
@@ -64,7 +64,7 @@ std::string merge_results(const ImageTable& table) {
   const FolderLock lock(table.folder, FolderLock::Wait::yes);
   Json summary = {{"experiment", "image-table"}, {"data", table.settings.data}};
   summary.update(summarise_runs(find_finished_runs(table.folder)));
-  write_file(inside(table.folder, kSummaryFile), summary.dump(1) + "\n");
+  write_file(path_inside(table.folder, kSummaryFile), summary.dump(1) + "\n");
   return summary.dump();
 }
 
@@ -122,7 +122,7 @@ ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallba
   for (const std::uint64_t seed : table.seeds) {
     for (const std::string& variant : variants) {
       run = {variant, seed, run.number + 1, run.total};
-      const std::string path = inside(table.folder, fmt::format("{}/seed-{}", variant, seed));
+      const std::string path = path_inside(table.folder, fmt::format("{}/seed-{}", variant, seed));
       if (read_result(path)) {
         ++result.finished;
         continue;

@@ -23,14 +23,14 @@ bool holds_run(const std::string& folder) {
 
 std::optional<VitSettings> find_run_settings(const std::string& folder) {
   if (is_there(folder, kLastCheckpoint)) {
-    const std::string path = inside(folder, kLastCheckpoint);
+    const std::string path = path_inside(folder, kLastCheckpoint);
     const auto metadata = read_checkpoint_metadata(path);
     const auto found = metadata.find(kSettingsKey);
     check(found != metadata.end(), "{}: is no checkpoint of 'topomask train' (its metadata has no '{}')",
           path, kSettingsKey);
     return VitSettings::from_toml_text(found->second, path);
   }
-  if (is_there(folder, kConfigFile)) return VitSettings::from({}, inside(folder, kConfigFile));
+  if (is_there(folder, kConfigFile)) return VitSettings::from({}, path_inside(folder, kConfigFile));
   return std::nullopt;
 }
 
@@ -66,7 +66,7 @@ const std::string& RunFolder::path() const {
 }
 
 std::string RunFolder::file(const std::string& name) const {
-  return inside(path(), name);
+  return path_inside(path(), name);
 }
 
 std::optional<VitSettings> RunFolder::settings() const {

@@ -28,13 +28,13 @@ Evaluation evaluation_from(const PlainJson& json) {
 
 std::string RunState::to_json() const {
   const PlainJson json = {{"step", step},
-                     {"steps", steps},
-                     {"epoch_sums", to_json_value(epoch)},
-                     {"interval_sums", to_json_value(interval)},
-                     {"last", to_json_value(last)},
-                     {"best", to_json_value(best)},
-                     {"best_epoch", best_epoch},
-                     {"seconds", seconds}};
+                          {"steps", steps},
+                          {"epoch_sums", to_json_value(epoch)},
+                          {"interval_sums", to_json_value(interval)},
+                          {"last", to_json_value(last)},
+                          {"best", to_json_value(best)},
+                          {"best_epoch", best_epoch},
+                          {"seconds", seconds}};
   return json.dump();
 }
 

@@ -276,8 +276,8 @@ TEST_F(Runs, OddResultsAreSentences) {
   };
   expect_error(result("{"), {"result.json: is not a JSON object; remove it to run again"});
   expect_error(result("[1]"), {"is not a JSON object"});
-  expect_error(result("{}"), {"expected a number 'seed'; remove it to run again"});
-  expect_error(result(R"({"seed": "0"})"), {"expected a number 'seed'"});
+  expect_error(result("{}"), {"expected a number for 'seed'; remove it to run again"});
+  expect_error(result(R"({"seed": "0"})"), {"expected a number for 'seed'"});
   EXPECT_FALSE(read_result(folder / "nowhere"));
 }
 

@@ -145,7 +145,10 @@ void add_image_table_command(CLI::App& experiment) {
   sub->add_option("--seeds", command->seeds, "Which: 0,1,2 or 0-2")->type_name("LIST")->capture_default_str();
   sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
       ->type_name("FILE");
-  sub->add_option("--out", command->out, "Folder of the experiment")->type_name("DIR")->capture_default_str();
+  sub->add_option("--out", command->out, "Folder of the experiment")
+      ->type_name("DIR")
+      ->capture_default_str()
+      ->check(not_empty);
   sub->add_option("--time-limit", command->time_limit, "Save and stop after so many seconds; 0: never")
       ->capture_default_str();
   VitSettings defaults;

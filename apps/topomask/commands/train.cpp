@@ -114,7 +114,8 @@ void add_train_vit_command(CLI::App& train) {
   sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
       ->type_name("FILE");
   sub->add_option("--out", command->out, "Folder of the run (default: runs/vit-ATTENTION-seed-SEED)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty);
   sub->add_flag("--resume", command->resume, "Resume the run in --out, to the same result");
   sub->add_flag(
       "--print-config", command->print_config,

@@ -33,4 +33,8 @@ void add_setting_options(CLI::App& command, const Settings& settings,
   }
 }
 
+std::string not_empty(const std::string& folder) {
+  return folder.empty() ? "expected a folder, got nothing" : "";
+}
+
 }  // namespace topomask::cli

@@ -14,4 +14,7 @@ namespace topomask::cli {
 void add_setting_options(CLI::App& command, const Settings& settings,
                          const std::shared_ptr<SettingValues>& given, const std::set<std::string>& but = {});
 
+// For CLI::Option::check: what is wrong with the name of a folder, or "".
+std::string not_empty(const std::string& folder);
+
 }  // namespace topomask::cli
