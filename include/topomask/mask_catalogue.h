@@ -64,4 +64,8 @@ struct MaskRequest {
 };
 MaskPtr make_mask(const MaskRequest& request);
 
+// One sentence where the mask would be large and another one would not (mask_size.h), before memory is spent on
+// it; else empty.
+std::string mask_advice(const MaskRequest& request);
+
 }  // namespace topomask

@@ -4,6 +4,7 @@ those of its catalogue (`topomask.catalogue()`); a setting that is None is its d
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from topomask._ops import ops
 from topomask.graph import Graph, Normalisation, as_graph
-from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask, csr_tensor
+from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask, as_text, csr_tensor
 
 Numbers = Sequence[float] | Tensor
 
@@ -78,8 +79,13 @@ class GRFMask(CatalogueMask):
             "importance_weights": importance_weights, "normalise": normalise,
             "init": None if isinstance(init, Tensor) else init,
         }  # fmt: skip
+        graph = as_graph(graph)
+        texts = {key: as_text(value) for key, value in settings.items() if value is not None}
+        rows = [graph.row_ptr, graph.col, graph.weight]
+        if advice := ops.mask_advice("grf", rows, graph.directed, heads, json.dumps(texts)):
+            warnings.warn(advice, stacklevel=2)
         super().__init__(
-            "grf", as_graph(graph), heads=heads, settings=settings, dtype=dtype, parameters=("f",),
+            "grf", graph, heads=heads, settings=settings, dtype=dtype, parameters=("f",),
             given={"f": init.to(dtype) if isinstance(init, Tensor) else None},
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ struct Parameter {
   double NodeKernel::*value;
 };
 
-struct KernelForm {
+struct KernelEntry {
   std::string_view name;
   KernelKind kind;
   std::string_view description;
@@ -28,8 +28,8 @@ struct KernelForm {
   std::string_view series;  // what a list of numbers instead of key=value pairs is called
 };
 
-const std::vector<KernelForm>& kernel_forms() {
-  static const std::vector<KernelForm> table = {
+const std::vector<KernelEntry>& kernel_entries() {
+  static const std::vector<KernelEntry> table = {
       {"reg-laplacian",
        KernelKind::regularised_laplacian,
        "regularised Laplacian, (I + sigma2 L)^-d",
@@ -54,7 +54,7 @@ const std::vector<KernelForm>& kernel_forms() {
 }
 
 // "nu=1.5,kappa=1" of this kernel.
-std::string values_of(const KernelForm& entry, const NodeKernel& kernel) {
+std::string values_of(const KernelEntry& entry, const NodeKernel& kernel) {
   std::vector<std::string> pieces;
   for (const Parameter& parameter : entry.parameters)
     pieces.push_back(fmt::format("{}={}", parameter.name, kernel.*(parameter.value)));
@@ -68,7 +68,7 @@ std::vector<std::string_view> names_of(const std::vector<Named>& items) {
   return names;
 }
 
-double parse_number(std::string_view text, const std::string& spec) {
+double parse_term(std::string_view text, const std::string& spec) {
   double value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   check(status == std::errc{} && end == text.data() + text.size() && std::isfinite(value),
@@ -85,7 +85,7 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
   return pieces;
 }
 
-void parse_parameters(const KernelForm& entry, std::string_view text, const std::string& spec,
+void parse_parameters(const KernelEntry& entry, std::string_view text, const std::string& spec,
                       NodeKernel& kernel) {
   std::vector<std::string_view> seen;
   for (const std::string_view piece : split_at_commas(text)) {
@@ -104,7 +104,7 @@ void parse_parameters(const KernelForm& entry, std::string_view text, const std:
     check(std::find(seen.begin(), seen.end(), name) == seen.end(),
           "kernel '{}': parameter '{}' is given twice", spec, name);
     seen.push_back(name);
-    kernel.*(match->value) = parse_number(piece.substr(equals + 1), spec);
+    kernel.*(match->value) = parse_term(piece.substr(equals + 1), spec);
   }
 }
 
@@ -113,12 +113,12 @@ void parse_parameters(const KernelForm& entry, std::string_view text, const std:
 NodeKernel NodeKernel::parse(const std::string& spec) {
   const std::size_t colon = spec.find(':');
   const std::string_view name = std::string_view(spec).substr(0, colon);
-  const KernelForm* match = nullptr;
-  for (const KernelForm& entry : kernel_forms()) {
+  const KernelEntry* match = nullptr;
+  for (const KernelEntry& entry : kernel_entries()) {
     if (entry.name == name) match = &entry;
   }
   if (match == nullptr) {
-    const auto known = names_of(kernel_forms());
+    const auto known = names_of(kernel_entries());
     fail("unknown kernel '{}', expected one of {}{}", name, fmt::join(known, ", "),
          did_you_mean(name, known));
   }
@@ -128,7 +128,7 @@ NodeKernel NodeKernel::parse(const std::string& spec) {
   if (!match->series.empty()) {
     check(!rest.empty(), "kernel '{}': expected numbers, as in '{}:1,0.5,0.25'", spec, name);
     for (const std::string_view piece : split_at_commas(rest))
-      kernel.series.push_back(parse_number(piece, spec));
+      kernel.series.push_back(parse_term(piece, spec));
   } else if (colon != spec.npos) {
     parse_parameters(*match, rest, spec, kernel);
   }
@@ -137,7 +137,7 @@ NodeKernel NodeKernel::parse(const std::string& spec) {
 }
 
 std::string NodeKernel::to_string() const {
-  for (const KernelForm& entry : kernel_forms()) {
+  for (const KernelEntry& entry : kernel_entries()) {
     if (entry.kind != kind) continue;
     const std::string values =
         entry.series.empty() ? values_of(entry, *this) : fmt::format("{}", fmt::join(series, ","));
@@ -149,7 +149,7 @@ std::string NodeKernel::to_string() const {
 const std::vector<KernelForm>& kernel_forms() {
   static const std::vector<KernelForm> forms = [] {
     std::vector<KernelForm> all;
-    for (const KernelForm& entry : kernel_forms()) {
+    for (const KernelEntry& entry : kernel_entries()) {
       const NodeKernel defaults;
       KernelForm form{std::string(entry.name), "", std::string(entry.description), {}};
       const std::string values =

@@ -21,6 +21,7 @@
 #include "core/tensors.h"
 #include "topomask/grf_mask.h"
 #include "topomask/kernels.h"
+#include "topomask/mask_size.h"
 #include "topomask/masks.h"
 
 namespace topomask {
@@ -525,6 +526,18 @@ const std::vector<MaskInfo>& mask_catalogue() {
 
 const MaskInfo& mask_info(std::string_view name) {
   return find_entry(name).info;
+}
+
+std::string mask_advice(const MaskRequest& request) {
+  constexpr std::int64_t kFewNodes = 4096;  // whose masks are never large
+  const Entry& entry = find_entry(request.mask);
+  if (entry.make != make_grf) return "";
+  const Order order(entry.info, request);
+  const FeatureOptions options = feature_options(order);
+  if (options.ensembles == Ensembles::asymmetric || order.num_nodes() <= kFewNodes) return "";
+  MaskSizeOptions limits;
+  limits.heads = order.heads();
+  return predict_mask_size(order.normalised(), options, limits).advice;
 }
 
 MaskPtr make_mask(const MaskRequest& request) {

@@ -47,6 +47,7 @@ TORCH_LIBRARY(topomask, m) {
   // what needs no gradient; `needs` counts x first, then the parameters.
   def("make_mask(str name, Tensor[] graph, bool directed, int out_degree, int num_nodes, int heads, str settings, "
       "str[] given_names, Tensor[] given, ScalarType dtype, Device device) -> (str, Tensor[], Tensor[])");
+  def("mask_advice(str name, Tensor[] graph, bool directed, int heads, str settings) -> str");
   def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[])");
   def("combine_masks(str name, str[] parts, int[] numbers, Tensor[] constants, Tensor[] parameters) "
       "-> str");

@@ -22,30 +22,39 @@ ExpressionTensors tensors_of(Expression expression) {
   return {std::move(expression.recipe), std::move(expression.constants), std::move(expression.parameters)};
 }
 
-// `settings`: a JSON object of texts. `given`: the parameters that do not start as the catalogue says.
+// `settings`: a JSON object of texts.
+MaskRequest request_of(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
+                       std::int64_t heads, std::string_view settings) {
+  MaskRequest request;
+  request.mask = name;
+  request.heads = heads;
+  nlohmann::json::parse(settings).get_to(request.settings);
+  if (graph.empty()) return request;
+  check(graph.size() == 3 || graph.size() == 4, "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}",
+        graph.size());
+  request.graph = graph_from(graph[0], graph[1], graph[2], directed);
+  request.graph->out_degree = out_degree;
+  return request;
+}
+
+// `given`: the parameters that do not start as the catalogue says.
 ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
                                std::int64_t num_nodes, std::int64_t heads, std::string_view settings,
                                const c10::List<std::string>& given_names, at::TensorList given,
                                at::ScalarType dtype, at::Device device) {
-  MaskRequest request;
-  request.mask = name;
+  MaskRequest request = request_of(name, graph, directed, out_degree, heads, settings);
   request.num_nodes = num_nodes;
-  request.heads = heads;
   request.dtype = dtype;
   request.device = device;
-  nlohmann::json::parse(settings).get_to(request.settings);
   check(given_names.size() == given.size(), "make_mask: expected a name for each of {} tensors, got {}",
         given.size(), given_names.size());
   for (std::size_t i = 0; i < given.size(); ++i) request.parameters[given_names.get(i)] = given[i];
-  at::Tensor ptr;
-  if (!graph.empty()) {
-    check(graph.size() == 3 || graph.size() == 4, "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}",
-          graph.size());
-    request.graph = graph_from(graph[0], graph[1], graph[2], directed);
-    request.graph->out_degree = out_degree;
-    if (graph.size() == 4) ptr = graph[3];
-  }
-  return tensors_of(describe_mask(request, ptr));
+  return tensors_of(describe_mask(request, graph.size() == 4 ? graph[3] : at::Tensor()));
+}
+
+std::string mask_advice_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t heads,
+                           std::string_view settings) {
+  return mask_advice(request_of(name, graph, directed, -1, heads, settings));
 }
 
 // Neither returns what it was given: an operator's results are not its arguments.
@@ -216,6 +225,7 @@ Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("make_mask", make_mask_op);
+  m.impl("mask_advice", mask_advice_op);
   m.impl("make_tensor_mask", make_tensor_mask_op);
   m.impl("combine_masks", combine_masks_op);
   m.impl("mask_profile", mask_profile_op);

@@ -17,6 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kChannels = 3, kValueChannels = 4;
+constexpr double kEpsilon = 1e-3;  // the default of --epsilon
 
 using Entry = std::function<double(std::int64_t i, std::int64_t j)>;
 
@@ -66,7 +67,7 @@ void add_head(std::vector<double>& out, const Inputs& x, const Entry& mask, std:
       double score = 0;
       for (std::int64_t c = 0; c < kChannels; ++c) {
         const double a = row(x.q, i, c, kChannels), b = row(x.k, j, c, kChannels);
-        score += softmax ? a * b : std::max(a, 0.0) * std::max(b, 0.0);
+        score += softmax ? a * b : (std::max(a, 0.0) + kEpsilon) * (std::max(b, 0.0) + kEpsilon);
       }
       const double weight = mask(i, j) * (softmax ? std::exp(score / std::sqrt(double{kChannels})) : score);
       normaliser += weight;
@@ -228,7 +229,7 @@ TEST(Attend, StructuredMasksHaveTheirClosedForms) {
               [&](auto i, auto j) { return std::exp(-0.7 * apart(i, j) + 0.2); });
   expect_mask(5, {"--graph", "path:5", "--mask", "shortest-path", "--decay", "0.4"},
               [&](auto i, auto j) { return std::exp(-0.4 * apart(i, j)); });
-  expect_mask(12, {"--graph", "grid:3x4", "--mask", "toeplitz"},
+  expect_mask(12, {"--graph", "grid:3x4", "--mask", "toeplitz", "--decay", "0.5"},
               [&](auto i, auto j) { return std::exp(-0.5 * (apart(i / 4, j / 4) + apart(i % 4, j % 4))); });
   expect_mask(3, {"--graph", "path:3", "--mask", "degree"}, [](auto i, auto j) {
     const double z[] = {2.0 / 3, 3.0 / 4, 2.0 / 3};
@@ -279,7 +280,9 @@ TEST(Attend, MistakesAreOneSentence) {
   reject({"--graph", "cycle:9", "--mask", "toeplitz", "--extent", "3x3"}, "grid");
   reject({"--graph", "grid:3x3", "--mask", "toeplitz", "--extent", "3x4"}, "3x4");
   reject({"--graph", "grid:3x3", "--mask", "hypercube-heat"}, "hypercube");
-  reject({"--graph", "grid:3x3", "--modulation", "1,x"}, "--modulation");
+  reject({"--graph", "grid:3x3", "--modulation", "1,x"}, "modulation:1,x");
+  reject({"--graph", "grid:3x3", "--modulation", "1", "--kernel", "matern"}, "expected one of them");
+  reject({"--graph", "grid:3x3", "--decay", "1"}, "--decay: mask 'grf' does not take it");
   expect_rejected(joined({"attend", "--graph", "grid:3x3"}, x.files), "--out");
 }
 

@@ -227,7 +227,7 @@ TEST(DemoCommand, WritesItsPictures) {
   for (const json& file : demo["files"]) {
     const std::string content = read_whole_file(file.get<std::string>());
     EXPECT_GT(content.size(), 1000u) << file;
-    EXPECT_TRUE(content.starts_with("\x89PNG") || content.starts_with("<svg")) << file;
+    EXPECT_TRUE(content.starts_with("\x89PNG") || content.find("<svg") < 100) << file;
   }
 }
 

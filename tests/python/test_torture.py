@@ -7,6 +7,7 @@ import pytest
 import topomask
 import torch
 from topomask import attention
+from topomask._ops import ops
 from torch import Tensor
 
 KINDS = ("linear", "softmax")
@@ -276,3 +277,14 @@ def test_zero_channels_are_refused_by_every_mask(karate: topomask.Graph, kind: s
     for mask in masks:
         with pytest.raises(ValueError, match="at least one channel"):
             attention(empty, empty, torch.ones(1, 1, 34, 2), mask=mask, kind=kind)
+
+
+def test_hub_graphs_are_foreseen() -> None:
+    """A mask that would fill the memory says so before it is made, and names the one that would not."""
+    hubs = topomask.Graph.load("ba:20000,8")
+    advice = ops.mask_advice(
+        "grf", [hubs.row_ptr, hubs.col, hubs.weight], False, 1, '{"num_walks": "64", "p_halt": "0.1"}'
+    )
+    assert "asymmetric" in advice
+    plain = topomask.Graph.grid(100, 100)
+    assert not ops.mask_advice("grf", [plain.row_ptr, plain.col, plain.weight], False, 1, "{}")

@@ -112,7 +112,6 @@ void add_attend_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("attend", "Masked attention on q, k and v from .npy files");
   const auto command = std::make_shared<AttendCommand>();
   // The plain map, so that NumPy's maximum(x, 0) gives the same.
-  command->attention.feature_map.epsilon = 0;
   const auto add_file = [&](const char* flag, std::string& path, const char* description) {
     return sub->add_option(flag, path, description)->type_name("FILE");
   };
@@ -130,7 +129,7 @@ void add_attend_command(CLI::App& app) {
       "--kernel and walk options give the "
       "features\n"
       "that 'topomask features' writes, so with Phi and Psi from there M = Phi Psi^T and, in NumPy,\n"
-      "  A = M * (maximum(q, 0) @ maximum(k, 0).T);  o = (A @ v) / A.sum(1, keepdims=True)\n"
+      "  A = M * ((maximum(q, 0) + epsilon) @ (maximum(k, 0) + epsilon).T);  o = (A @ v) / A.sum(1, keepdims=True)\n"
       "Rows whose sum vanishes are zero.\n"
       "Examples:\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"

@@ -111,6 +111,8 @@ MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
   check(name != "learned-features" || !in_parameters.empty(),
         "mask learned-features has no features but learned ones: expected --parameters FILE");
 
+  if (const std::string advice = mask_advice(request); !advice.empty())
+    fmt::print(stderr, "topomask: warning: {}\n", advice);
   MaskPtr mask = make_mask(request);
   if (name == "toeplitz") {
     std::string extent = request.settings.at("extent");
