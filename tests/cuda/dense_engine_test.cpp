@@ -67,8 +67,9 @@ at::Tensor plain_attention(const Case& c, const at::Tensor& q, const at::Tensor&
   at::Tensor scores = at::matmul(features(q), features(k).transpose(-2, -1));
   if (c.softmax) {
     scores = scores / std::sqrt(static_cast<double>(c.d));
-    const at::Tensor kept = scores.masked_fill(mask == 0, -1e30);
-    scores = (scores - kept.amax(-1, true).detach()).masked_fill(mask == 0, -1e30).exp();
+    // Zeros of M have a gradient, rows of zeros have no maximum.
+    const at::Tensor max = scores.masked_fill(mask == 0, -1e30).amax(-1, true).detach();
+    scores = (scores - max.masked_fill(max <= -1e30, 0)).exp();
   }
   const at::Tensor weights = scores * mask;
   const at::Tensor normaliser = weights.sum(-1, true);
