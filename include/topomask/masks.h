@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,9 @@ namespace topomask {
 // Unmasked linear attention: all entries 1, rank 1.
 class NoMask final : public Mask {
  public:
-  explicit NoMask(std::int64_t num_nodes);
+  // On a device, where one is given; else wherever x is, which may mean copies from the CPU.
+  explicit NoMask(std::int64_t num_nodes, std::optional<c10::Device> device = std::nullopt);
+  std::optional<c10::Device> device() const override { return device_; }
   std::string name() const override { return "none"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
   at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
@@ -34,12 +37,15 @@ class NoMask final : public Mask {
 
  private:
   std::int64_t num_nodes_;
+  std::optional<c10::Device> device_;
 };
 
 // Causal attention (Performer): M_ij = 1 for j <= i, applied as a prefix sum.
 class CausalMask final : public Mask {
  public:
-  explicit CausalMask(std::int64_t num_nodes);
+  // On a device, where one is given; else wherever x is, which may mean copies from the CPU.
+  explicit CausalMask(std::int64_t num_nodes, std::optional<c10::Device> device = std::nullopt);
+  std::optional<c10::Device> device() const override { return device_; }
   std::string name() const override { return "causal"; }
   std::int64_t num_nodes() const override { return num_nodes_; }
   at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
@@ -48,6 +54,7 @@ class CausalMask final : public Mask {
 
  private:
   std::int64_t num_nodes_;
+  std::optional<c10::Device> device_;
 };
 
 enum class OffsetTransform {

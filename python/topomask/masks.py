@@ -102,7 +102,7 @@ class GRFMask(CatalogueMask):
         """The same mask on a new graph for the next step, on the graph's device; f stays."""
         self.num_nodes = graph.num_nodes
         self._buffers.clear()
-        self._make(graph, {})
+        self._make(graph, {"f": self.f.detach().to(graph.device)})
         return self
 
     def features(self, head: int = 0) -> tuple[Tensor, Tensor]:

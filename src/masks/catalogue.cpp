@@ -202,11 +202,11 @@ MaskPtr make_power_series(const Order& order) {
 }
 
 MaskPtr make_none(const Order& order) {
-  return std::make_shared<NoMask>(order.num_nodes());
+  return std::make_shared<NoMask>(order.num_nodes(), order.device());
 }
 
 MaskPtr make_causal(const Order& order) {
-  return std::make_shared<CausalMask>(order.num_nodes());
+  return std::make_shared<CausalMask>(order.num_nodes(), order.device());
 }
 
 MaskPtr make_neighbours(const Order& order) {

@@ -18,7 +18,8 @@
 
 namespace topomask {
 
-NoMask::NoMask(std::int64_t num_nodes) : num_nodes_(checked_num_nodes("NoMask", num_nodes)) {}
+NoMask::NoMask(std::int64_t num_nodes, std::optional<c10::Device> device)
+    : num_nodes_(checked_num_nodes("NoMask", num_nodes)), device_(device) {}
 
 at::Tensor NoMask::multiply(const at::Tensor& x, bool) const {
   check_input(*this, x);
@@ -26,7 +27,7 @@ at::Tensor NoMask::multiply(const at::Tensor& x, bool) const {
 }
 
 Factors NoMask::factors() const {
-  const at::Tensor ones = at::ones({1, num_nodes_, 1}, at::kFloat);
+  const at::Tensor ones = at::ones({1, num_nodes_, 1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCPU)));
   return {ones, ones};
 }
 
@@ -41,7 +42,8 @@ MaskPtr NoMask::with_parameters(const std::vector<at::Tensor>& parameters) const
   return replaced(*this, parameters, {});
 }
 
-CausalMask::CausalMask(std::int64_t num_nodes) : num_nodes_(checked_num_nodes("CausalMask", num_nodes)) {}
+CausalMask::CausalMask(std::int64_t num_nodes, std::optional<c10::Device> device)
+    : num_nodes_(checked_num_nodes("CausalMask", num_nodes)), device_(device) {}
 
 at::Tensor CausalMask::multiply(const at::Tensor& x, bool transposed) const {
   check_input(*this, x);

@@ -63,7 +63,7 @@ MaskPtr mask_for(const std::string& recipe, at::TensorList constants, at::Tensor
   if (!recipe.empty()) return mask_of(recipe, constants, parameters);
   check(q.dim() == 3 || q.dim() == 4, "attention: q must be [B, H, N, d] or packed [N, H, d], got {} dimensions",
         q.dim());
-  return std::make_shared<NoMask>(q.size(q.dim() == 3 ? 0 : 2));
+  return std::make_shared<NoMask>(q.size(q.dim() == 3 ? 0 : 2), q.device());
 }
 
 // Whether attention_forward keeps what the backward pass needs: the engine must be named, and a tracer must know the

@@ -160,19 +160,54 @@ def test_opcheck(name: str) -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["mask_attention", "dense_attention"])
+@pytest.mark.parametrize("engine", ["mask", "dense"])
 @pytest.mark.parametrize("axes", [(1, 2), (2, 3), (0, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_results_lie_in_memory_as_v_does(dtype: torch.dtype, axes: tuple[int, int], name: str) -> None:
-    q, k, v, matrix, *options = moved(SAMPLES[name], "cuda")
-    q, k, v = (torch.rand(2, 2, 6, 8, device="cuda", dtype=dtype) for _ in range(3))
-    expected = getattr(ops, name)(q, k, v, matrix.detach().abs().float(), *options)
+def test_results_lie_in_memory_as_v_does(
+    dtype: torch.dtype, axes: tuple[int, int], engine: str, karate: topomask.Graph
+) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2).to("cuda")
+    q, k, v = (torch.rand(2, 2, 34, 8, device="cuda", dtype=dtype) for _ in range(3))
+    expected = attention(q, k, v, mask=mask, engine=engine)
     q, k, v = (x.transpose(*axes).contiguous().transpose(*axes).requires_grad_() for x in (q, k, v))
-    arguments = (q, k, v, matrix.detach().abs().float().requires_grad_(), *options)
-    out = getattr(ops, name)(*arguments)
+    out = attention(q, k, v, mask=mask, engine=engine)
     assert out.stride() == torch.empty_like(v).stride()
     torch.testing.assert_close(out, expected)
-    torch.library.opcheck(getattr(ops, name).default, arguments)
+    options = ("linear", "relu", engine, None, None, 0, None, None, False)
+    torch.library.opcheck(ops.attention.default, (q, k, v, *mask._expression(), *options))
+
+
+@needs_gpu
+def test_a_step_can_be_captured() -> None:
+    """Points to attention under a fresh mask in one CUDA graph, replayed on other points."""
+    points = torch.rand(2048, 3, device="cuda")
+    q, k, v = (torch.randn(1, 1, 2048, 16, device="cuda") for _ in range(3))
+
+    def near() -> topomask.Graph:
+        return topomask.Graph.from_points(points, k=3, symmetric=False)
+
+    mask = topomask.GRFMask(
+        near(), 27, max_hops=3, length="fixed", coupling="repelling", ensembles="asymmetric", normalise="random-walk"
+    )
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        mask.rebuild(near())
+        return attention(q, k, v, mask=mask)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step()
+    points.copy_(torch.rand_like(points))
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    assert torch.equal(out, step())
 
 
 @needs_gpu

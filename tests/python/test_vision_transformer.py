@@ -8,7 +8,11 @@ import pytest
 import topomask
 import torch
 from topomask._load import program
-from topomask.vision_transformer import VARIANTS
+
+VARIANTS = (
+    "softmax", "softmax+grf", "linear", "toeplitz", "power-series", "grf", "grf-asymmetric", "ad-hoc",
+    "learned-features", "neighbours",
+)  # fmt: skip
 
 safetensors = pytest.importorskip("safetensors.torch")
 TINY = [
