@@ -175,8 +175,8 @@ void plan_theory(const Graph& graph, const NodeKernel& kernel, const FeatureOpti
     plan.note = fmt::format(
         "one step can multiply a walk's load by {:.3g}, so c is {:.3g} and the theorem asks for more walks "
         "than "
-        "anyone can make; use the measured number, or lower p_halt or max_hops or normalise by max-degree to "
-        "lower c",
+        "one can make; take the measured number, or lower c by a smaller p_halt or max_hops or by max-degree "
+        "normalisation",
         plan.load_growth, plan.c);
   }
 }
@@ -210,16 +210,17 @@ void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
   plan.nnz_key = features.key.nnz();
   plan.nonzeros_mean = static_cast<double>(plan.nnz_query) / static_cast<double>(nodes);
   plan.nonzeros_max = features.query.row_ptr.diff().max().item<std::int64_t>();
-  plan.nnz_mask_counted = mask.profile().entries <= kMostCounted;
-  if (plan.nnz_mask_counted) mask.entries();  // makes the pattern: from now on entries are counted
-  plan.nnz_mask = static_cast<double>(mask.profile().entries);
+  if (mask.profile().entries <= kMostCounted) mask.entries();  // makes the pattern: then entries are counted
+  const MaskProfile profile = mask.profile();
+  plan.nnz_mask = static_cast<double>(profile.entries);
+  plan.nnz_mask_counted = profile.entries_counted;
   AttentionShape shape;
   shape.num_nodes = nodes;
   shape.d = request.features;
   shape.d_v = request.channels;
   AttentionOptions attention;
   attention.feature_map.kind = FeatureMapKind::identity;  // m counts features, not channels before the map
-  plan.attention = plan_attention(mask, shape, attention);
+  plan.attention = plan_attention(profile, shape, attention);
 }
 
 }  // namespace
