@@ -96,8 +96,8 @@ PreparedCall prepare(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      const AttentionOptions& options) {
   check_attention_operands(q, k, v, mask.name(), mask.num_nodes(), mask.heads(), options);
   if (const std::optional<c10::Device> own = mask.device()) {
-    check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask.name(), q.device().str(),
-          own->str());
+    check(*own == q.device(), "attention: mask '{}' must be on {} as q, got {}", mask.name(),
+          q.device().str(), own->str());
   }
   const auto work_dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto rows_of = [&](const at::Tensor& x) {
@@ -117,7 +117,8 @@ PreparedCall prepare(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
       call.inputs.rule.kind != ScoreKind::features || options.feature_map.kind == FeatureMapKind::identity;
   // Features of 16-bit numbers are computed in float32 and rounded once.
   const auto features = [&](const at::Tensor& x, bool is_query) {
-    return as_they_are ? x : options.feature_map(x.to(work_dtype), is_query).to(x.scalar_type()).contiguous();
+    if (as_they_are) return x;
+    return options.feature_map(x.to(work_dtype), is_query, mask.blocks()).to(x.scalar_type()).contiguous();
   };
   call.inputs.q = features(queries, true);
   call.inputs.k = features(keys, false);
@@ -154,21 +155,21 @@ bool has_pure_passes(const AttentionOptions& options, Engine engine, const Atten
   return (engine == Engine::mask || engine == Engine::dense) && as_they_are && !widened;
 }
 
-EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
-                               const AttentionOptions& options) {
+EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const Mask& mask, const AttentionOptions& options) {
   const at::NoGradGuard no_graph;
   const PreparedCall call = prepare(q, k, v, mask, options);
-  EngineResult result =
-      call.engine == Engine::mask
-          ? mask_engine_forward(call.inputs, mask.entries(), true)
-          : dense_engine_forward(call.inputs, mask_matrix(call.inputs, mask), true);
+  EngineResult result = call.engine == Engine::mask
+                            ? mask_engine_forward(call.inputs, mask.entries(), true)
+                            : dense_engine_forward(call.inputs, mask_matrix(call.inputs, mask), true);
   result.out = call.finish(result.out);
   return result;
 }
 
 AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                      const at::Tensor& v, const MaskPtr& mask, const AttentionOptions& options,
-                                      const EngineResult& result, const std::vector<bool>& learns) {
+                                      const at::Tensor& v, const MaskPtr& mask,
+                                      const AttentionOptions& options, const EngineResult& result,
+                                      const std::vector<bool>& learns) {
   PreparedCall call;
   EngineResult kept = result;
   {
@@ -199,13 +200,16 @@ AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& 
     gradients = dense_engine_backward(with_batch(grad), call.inputs, matrix, kept, mask_learns);
   }
   AttentionGradients all;
-  const auto unpacked = [&](const at::Tensor& x) { return call.packed ? x.squeeze(0).permute({1, 0, 2}) : x; };
+  const auto unpacked = [&](const at::Tensor& x) {
+    return call.packed ? x.squeeze(0).permute({1, 0, 2}) : x;
+  };
   all.q = unpacked(gradients.q);
   all.k = unpacked(gradients.k);
   all.v = unpacked(gradients.v);
   all.parameters.resize(parameters.size());
   if (!mask_learns) return all;
-  for (std::size_t i = 0; i < learned.size(); ++i) gradients.mask[i] = gradients.mask[i].to(learned[i].dtype());
+  for (std::size_t i = 0; i < learned.size(); ++i)
+    gradients.mask[i] = gradients.mask[i].to(learned[i].dtype());
   const auto found = torch::autograd::grad(learned, wanted, gradients.mask, /*retain_graph=*/false,
                                            /*create_graph=*/false, /*allow_unused=*/true);
   for (std::size_t i = 0, next = 0; i < parameters.size(); ++i) {

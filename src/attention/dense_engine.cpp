@@ -195,7 +195,8 @@ class DenseAttention : public torch::autograd::Function<DenseAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<DenseEngineState>(context->saved_data["state"].toCapsule());
+    const auto state =
+        c10::static_intrusive_pointer_cast<DenseEngineState>(context->saved_data["state"].toCapsule());
     const EngineInputs inputs = {saved[0], saved[1], saved[2], state->rule, state->max_workspace};
     EngineGradients found = dense_engine_backward(
         grads[0], inputs, saved[3], {saved[4], {saved[5], saved[6], saved[7]}}, context->needs_input_grad(3));
@@ -233,8 +234,7 @@ EngineGradients dense_engine_backward(const at::Tensor& grad_out, const EngineIn
 std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKind kind) {
   const at::ScalarType dtype = shape.dtype == at::kDouble ? at::kDouble : at::kFloat;
   bool rounds_last = is_narrow(shape.dtype);
-  rounds_last =
-      rounds_last && !runs_on_tensor_cores(shape.dtype, shape.device, shape.d, shape.d_v);
+  rounds_last = rounds_last && !runs_on_tensor_cores(shape.dtype, shape.device, shape.d, shape.d_v);
   const std::vector<std::int64_t> rows = {shape.batch, shape.heads, shape.num_nodes}, none = {0};
   std::vector<std::int64_t> out = rows;
   out.push_back(shape.d_v);

@@ -42,7 +42,8 @@ at::Tensor contribution(const Mask& mask, const at::Tensor& q, const at::Tensor&
   return (q.unsqueeze(-1) * moved).sum(-2);
 }
 
-at::Tensor blocked_sums(const FeatureEngineState& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
+at::Tensor blocked_sums(const FeatureEngineState& state, const at::Tensor& q, const at::Tensor& k,
+                        const at::Tensor& v1) {
   at::Tensor sum = at::zeros_like(v1);
   for (std::int64_t c = 0; c < q.size(3); c += state.block) {
     const std::int64_t end = std::min(q.size(3), c + state.block);
@@ -108,7 +109,8 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<FeatureEngineState>(context->saved_data["state"].toCapsule());
+    const auto state =
+        c10::static_intrusive_pointer_cast<FeatureEngineState>(context->saved_data["state"].toCapsule());
     const at::Tensor &q = saved[0], &k = saved[1], &v1 = saved[2];
     variable_list result = {at::zeros_like(q), at::zeros_like(k), at::zeros_like(v1)};
     const std::vector<at::Tensor> parameters(saved.begin() + 3, saved.end());
@@ -183,7 +185,7 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
     block = (std::int64_t{16} << 20) / column_bytes;
   } else {
     // A GPU, whose cache is larger, wants wide blocks, since each is several launches, and rows of whole
-    // 16-byte vectors: d_v + 1 columns a feature are odd more often than not.
+    // 16-byte vectors: d_v + 1 columns per feature are often odd.
     block = ((std::int64_t{256} << 20) / column_bytes + 3) / 4 * 4;
   }
   return std::clamp<std::int64_t>(std::min(block, fits), 1, std::max<std::int64_t>(shape.d, 1));

@@ -1,16 +1,22 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/elu.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <numbers>
 #include <tuple>
@@ -53,40 +59,80 @@ at::Tensor draw_projection(std::int64_t features, std::int64_t d, std::uint64_t 
 
 }  // namespace
 
+namespace {
+
+// The last tensors that were asked for, by what they were made of. Making them costs more than small
+// attention does, and a GPU would be waited for at every call. Never destroyed: CUDA may end before it.
+template <class Key>
+class KeptTensors {
+ public:
+  template <class Make>
+  at::Tensor get(const Key& key, const Make& make) {
+    constexpr std::size_t kMost = 64;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [known, tensor] : kept_) {
+      if (known == key) return tensor;
+    }
+    const c10::InferenceMode learnable(false);  // gradients will ask for it too
+    const at::AutoGradMode fixed(false);
+    if (kept_.size() == kMost) kept_.pop_front();
+    kept_.emplace_back(key, make());
+    return kept_.back().second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<Key, at::Tensor>> kept_;
+};
+
+}  // namespace
+
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device) {
-  // Drawn once: factorising costs more than small attention does, and a GPU would be waited for at every
-  // call.
   using Key = std::tuple<std::int64_t, std::int64_t, std::uint64_t, at::ScalarType, c10::Device>;
-  struct Drawn {
-    std::mutex mutex;
-    std::deque<std::pair<Key, at::Tensor>> matrices;
-  };
-  static Drawn& drawn = *new Drawn;  // never destroyed: CUDA may end before it
-  constexpr std::size_t kMostMatrices = 64;
-  const Key key(features, d, seed, dtype, device);
-  const std::lock_guard<std::mutex> lock(drawn.mutex);
-  for (const auto& [known, matrix] : drawn.matrices) {
-    if (known == key) return matrix;
-  }
-  const c10::InferenceMode learnable(false);  // gradients will ask for it too
-  const at::AutoGradMode fixed(false);
-  if (drawn.matrices.size() == kMostMatrices) drawn.matrices.pop_front();
-  drawn.matrices.emplace_back(key, draw_projection(features, d, seed).to(device, dtype));
-  return drawn.matrices.back().second;
+  static auto& drawn = *new KeptTensors<Key>;
+  return drawn.get(Key(features, d, seed, dtype, device),
+                   [&] { return draw_projection(features, d, seed).to(device, dtype); });
 }
 
 namespace {
 
-// Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys, cancel in
-// the normalised attention, so the largest exponent is taken out of each.
-at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query) {
+// The block of each node: [N] int64. `blocks`: as Mask::blocks() gives them.
+at::Tensor block_of_nodes(const std::vector<std::int64_t>& blocks, c10::Device device) {
+  using Key = std::pair<std::vector<std::int64_t>, c10::Device>;
+  static auto& sent = *new KeptTensors<Key>;
+  const at::Tensor inner = sent.get(Key(blocks, device), [&] {
+    return at::tensor(at::IntArrayRef(blocks).slice(1, blocks.size() - 2), at::kLong).to(device);
+  });
+  return at::bucketize(at::arange(blocks.back(), inner.options()), inner, /*out_int32=*/false,
+                       /*right=*/true);
+}
+
+// The maximum over the rows of each block and all columns, at every row: [..., N, m] -> [..., N, 1].
+at::Tensor largest_of_block(const at::Tensor& x, const std::vector<std::int64_t>& blocks) {
+  const at::Tensor rows = x.amax(-1), block = block_of_nodes(blocks, x.device()).expand_as(rows);
+  std::vector<std::int64_t> sizes = rows.sizes().vec();
+  sizes.back() = static_cast<std::int64_t>(blocks.size()) - 1;
+  return at::full(sizes, -std::numeric_limits<double>::infinity(), x.options())
+      .scatter_reduce(-1, block, rows, "amax")
+      .gather(-1, block)
+      .unsqueeze(-1);
+}
+
+// Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys that a query
+// can meet, cancel in the normalised attention, so the largest exponent is taken out of each. Keys of another
+// graph must not have a say: far larger ones would leave this graph's without any number.
+at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query,
+                             const std::vector<std::int64_t>& blocks) {
   const std::int64_t d = x.size(-1);
   const at::Tensor scaled = x * std::pow(static_cast<double>(d), -0.25);
   const at::Tensor projection = favor_projection(features, d, seed, x.scalar_type(), x.device());
   const at::Tensor exponent = at::matmul(scaled, projection.t()) - scaled.square().sum(-1, true) / 2;
-  const at::Tensor largest = is_query ? exponent.amax(-1, true) : exponent.amax({-2, -1}, true);
-  return (exponent - largest.detach()).exp() / std::sqrt(static_cast<double>(features));
+  const at::Tensor seen = exponent.detach();
+  const at::Tensor largest = is_query            ? seen.amax(-1, true)
+                             : blocks.size() > 2 ? largest_of_block(seen, blocks)
+                                                 : seen.amax({-2, -1}, true);
+  return (exponent - largest).exp() / std::sqrt(static_cast<double>(features));
 }
 
 }  // namespace
@@ -95,7 +141,8 @@ std::int64_t FeatureMap::output_features(std::int64_t d) const {
   return kind == FeatureMapKind::favor ? num_features : d;
 }
 
-at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query) const {
+at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query,
+                                  const std::vector<std::int64_t>& blocks) const {
   switch (kind) {
     case FeatureMapKind::identity:
       return x;
@@ -108,7 +155,13 @@ at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query) const {
     case FeatureMapKind::favor:
       check(num_features >= 1, "FeatureMap: favor needs at least one feature, got {}", num_features);
       check(x.dim() >= 2 && x.numel() > 0, "FeatureMap: favor needs a non-empty [..., N, d] tensor");
-      return positive_features(x, num_features, seed, is_query);
+      if (!blocks.empty()) {
+        check(blocks.front() == 0 && blocks.back() == x.size(-2) &&
+                  std::is_sorted(blocks.begin(), blocks.end()),
+              "FeatureMap: blocks must ascend from 0 to the {} nodes of x, got {} from {} to {}", x.size(-2),
+              blocks.size(), blocks.front(), blocks.back());
+      }
+      return positive_features(x, num_features, seed, is_query, blocks);
   }
   fail("FeatureMap: unknown kind {}", static_cast<int>(kind));
 }

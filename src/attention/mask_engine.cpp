@@ -11,7 +11,6 @@
 #include "attention/gpu.h"
 #include "masks/sparse_ops.h"
 
-
 namespace topomask {
 
 using torch::autograd::AutogradContext;
@@ -102,7 +101,7 @@ EngineResult forward_on_cpu(const Operands& x, bool learning) {
   at::Tensor out = at::empty(x.inputs.v.sizes(), options);
   at::Tensor inverse = at::empty({x.batch, x.heads, x.n}, options);
   at::Tensor row_max = softmax ? at::empty({x.batch, x.heads, x.n}, options) : at::empty({0}, options);
-  // One number a nonzero, as many as the mask itself has: cheaper to keep than two rows are to fetch again.
+  // One number per nonzero, as many as M has values. Fetching two rows again would cost more.
   at::Tensor dots = at::empty({learning ? x.products() : 0}, options);
   AT_DISPATCH_FLOATING_TYPES(x.inputs.q.scalar_type(), "mask_attention", [&] {
     for_pairs(x, [&](const Pair& pair) {
@@ -186,7 +185,8 @@ class MaskAttention : public torch::autograd::Function<MaskAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<MaskEngineState>(context->saved_data["state"].toCapsule());
+    const auto state =
+        c10::static_intrusive_pointer_cast<MaskEngineState>(context->saved_data["state"].toCapsule());
     const std::size_t patterns = state->patterns.size();
     const EngineInputs inputs = {saved[0], saved[1], saved[2], state->rule};
     const EngineResult result = {saved[3], {saved[4], saved[5], saved[6]}};

@@ -123,7 +123,7 @@ EngineResult mask_engine_forward_on_gpu(const EngineInputs& given, const std::ve
   at::Tensor out = at::empty_like(v);
   at::Tensor inverse = at::empty(rows, options);
   at::Tensor row_max = inputs.rule.is_softmax() ? at::empty(rows, options) : at::empty({0}, options);
-  // One number a nonzero, written in order: cheaper to keep than two rows are to gather again.
+  // One number per nonzero, written in order. Gathering two rows again would cost more.
   at::Tensor dots;
   if (learning) dots = at::empty({shares.back().first_dot + shares.back().products()}, options);
   for (const Share& share : shares) {

@@ -16,6 +16,7 @@
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
 #include "topomask/grf_mask.h"
+#include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
 
 namespace topomask {
@@ -305,6 +306,46 @@ TEST(FeatureMaps, FavorEstimatesTheSoftmaxKernel) {
   const at::Tensor se = all.std(0) / std::sqrt(20.0);
   EXPECT_LE(((all.mean(0) - 1).abs() / se).max().item<double>(), 4.5);
   EXPECT_LE(all.std(0).max().item<double>(), 0.1);
+}
+
+// A packed batch of graphs is each of them alone, whatever the size of another graph's keys.
+TEST(FeatureMaps, FavorKeepsTheGraphsOfABatchApart) {
+  at::manual_seed(2);
+  const std::vector<std::int64_t> nodes = {5, 1, 7};
+  const double sizes[] = {0.3, 30, 3};
+  std::vector<MaskPtr> alone;
+  std::vector<at::Tensor> q, k, v;
+  for (std::size_t g = 0; g < nodes.size(); ++g) {
+    const auto operand = [&](double size) { return size * at::randn({2, 2, nodes[g], 4}); };
+    alone.push_back(std::make_shared<NeighbourMask>(path_graph(nodes[g]), 2));
+    q.push_back(operand(sizes[g]));
+    k.push_back(operand(sizes[g]));
+    v.push_back(operand(1));
+  }
+  const MaskPtr batch = std::make_shared<BlockDiagonalMask>(alone);
+  const MaskPtr twice = std::make_shared<SumMask>(std::vector<MaskPtr>{batch, batch});
+  AttentionOptions options;
+  options.feature_map.kind = FeatureMapKind::favor;
+  options.feature_map.num_features = 16;
+  for (const Engine engine : {Engine::mask, Engine::dense, Engine::feature}) {
+    options.engine = engine;
+    for (const MaskPtr& mask : {batch, twice}) {
+      const at::Tensor packed = attention(at::cat(q, 2), at::cat(k, 2), at::cat(v, 2), mask, options);
+      std::int64_t first = 0;
+      for (std::size_t g = 0; g < nodes.size(); first += nodes[g++]) {
+        const at::Tensor own = packed.slice(2, first, first + nodes[g]);
+        EXPECT_GT(own.abs().amax(-1).min().item<double>(), 0) << "graph " << g;  // no row was lost
+        EXPECT_TRUE(at::allclose(own, attention(q[g], k[g], v[g], alone[g], options), 1e-4, 1e-5))
+            << "graph " << g << ", engine " << static_cast<int>(engine) << ", " << mask->name();
+      }
+    }
+  }
+  expect_error(
+      [&] {
+        options.feature_map(q[0], false, {0, 6});
+      },
+      "blocks must ascend from 0 to the 5 nodes of x, got 2 from 0 to 6");
+  expect_error([&] { options.feature_map(q[0], false, {0, 4, 3, 5}); }, "blocks must ascend");
 }
 
 TEST(Attention, RejectsWhatDoesNotFit) {

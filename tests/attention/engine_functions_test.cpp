@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "support/pattern_per_head.h"
 #include "attention/engines.h"
+#include "support/pattern_per_head.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"

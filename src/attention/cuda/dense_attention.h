@@ -1,4 +1,4 @@
-// The `dense` engine on tensor cores: scores live and die in registers. Framework-free.
+// The `dense` engine on tensor cores: scores never leave the registers. Framework-free.
 //
 // For every batch entry and head, with the scores e_ij of score_rule.h, those of softmax over exp(max_i),
 //   out_i = sum_j M_ij e_ij v_j / D_i,  D_i = sum_j M_ij e_ij,

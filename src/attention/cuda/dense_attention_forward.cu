@@ -18,7 +18,7 @@ constexpr int kStep = 32;  // keys that a warp scores at a time
 
 template <int kWidth>
 struct ForwardShape {
-  // 32 rows a warp halve the traffic of keys and values from shared memory; 128 channels leave registers
+  // 32 rows per warp halve the traffic of keys and values from shared memory; 128 channels leave registers
   // for 16.
   static constexpr int kRowBlocks = kWidth == 128 ? 1 : 2;
   static constexpr int kWarps = kWidth == 128 ? 8 : 4;

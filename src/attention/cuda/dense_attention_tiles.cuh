@@ -68,7 +68,7 @@ __device__ inline void write_shared(std::uint32_t address, const uint4& x) {
                : "memory");
 }
 
-// Copies behind the back of the computation. Where `valid` is false, zeros are written and nothing is read.
+// Asynchronous copies. Where `valid` is false, zeros are written and nothing is read.
 __device__ inline void copy_chunk(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
                : "memory");
@@ -84,7 +84,7 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-// Threads share the chunks of a tile out in groups of rows, one chunk a thread, always the same ones.
+// How threads share the chunks of a tile: in groups of rows, one chunk per thread, always the same ones.
 template <int kWidth, int kThreads>
 struct Groups {
   static constexpr int kRows = kThreads / Tile<kWidth>::kChunks;

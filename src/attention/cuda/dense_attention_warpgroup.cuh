@@ -1,5 +1,4 @@
-// Warpgroups: four warps whose products read their operands from shared memory behind the back of the
-// threads.
+// Warpgroups: four warps whose products read their operands from shared memory asynchronously.
 //
 // A block of threads is one warpgroup that copies rows and two that multiply. Rows travel through a ring of
 // slots: a slot is filled, turned into features, and published by the copying warpgroup, then released by the

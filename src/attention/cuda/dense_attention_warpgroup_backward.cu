@@ -232,8 +232,7 @@ struct Copying {
         stage = next;
 
         if (wg::Place::exists(a, number + 1)) {
-          // By the second tile, the last item's keys are no longer used, or will not be without another word
-          // from here.
+          // The slot held the item before this one, whose last products are over by the second tile.
           if (tile == (tiles > 1 ? 1 : 0)) {
             wg::wait(memory.keys_empty(number + 1), memory.keys_phase(number + 1) ^ 1);
             copy_keys(number + 1);

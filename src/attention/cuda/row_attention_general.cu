@@ -1,4 +1,4 @@
-// Any number of columns, any alignment, float64: one warp to a row and head, one number a lane. Rows wider
+// Any number of columns, any alignment, float64: one warp per row and head, one number per lane. Rows wider
 // than kTile are computed in tiles, each of which forms the products again.
 #include "attention/cuda/row_attention_device.cuh"
 #include "attention/cuda/row_attention_kernels.h"

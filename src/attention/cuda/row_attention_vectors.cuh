@@ -1,4 +1,4 @@
-// The fast path of the `mask` engine: rows of one 16-byte vector a lane, kLanes lanes to a row and head.
+// The fast path of the `mask` engine: one 16-byte vector per lane, kLanes lanes per row and head.
 //
 // What bounds it is the gather of rows through the first-level cache and the instructions that unpack them.
 // Hence blocks of consecutive rows (in the pattern's order), whose neighbours overlap; kBatch rows fetched
@@ -67,7 +67,7 @@ struct Group {
   }
 };
 
-// The items of a block, looked up once by all its threads: rows are then a short way off for every lane.
+// The items of a block, looked up once by all its threads and read from shared memory by every lane.
 struct Items {
   Item item[kThreads];
 
