@@ -36,14 +36,91 @@ struct NanoflannPoints {
   }
 };
 
-void with_topomask(benchmark::State& state, topomask::KnnMethod method) {
+template <class T>
+topomask::NeighbourSearch<T> search_among(const std::vector<T>& points) {
+  topomask::NeighbourSearch<T> search;
+  search.points = search.queries = {points.data(), static_cast<std::int64_t>(points.size()) / 3, 3};
+  search.skip_own = true;
+  return search;
+}
+
+template <class T>
+void nearest(benchmark::State& state, const topomask::NeighbourSearch<T>& search,
+             topomask::KnnMethod method) {
   topomask::set_num_threads(1);
-  const std::vector<float> points = surface(state.range(0));
   std::vector<std::int32_t> out(static_cast<std::size_t>(state.range(0) * state.range(1)));
+  topomask::NeighbourLists<T> lists;
+  lists.k = state.range(1);
+  lists.index = out.data();
   for (auto _ : state) {
-    topomask::nearest_neighbours({points.data(), state.range(0), 3}, state.range(1), out.data(), method);
+    topomask::nearest_neighbours(search, lists, method);
     benchmark::DoNotOptimize(out.data());
   }
+}
+
+void with_topomask(benchmark::State& state, topomask::KnnMethod method) {
+  const std::vector<float> points = surface(state.range(0));
+  nearest(state, search_among(points), method);
+}
+
+void of_doubles(benchmark::State& state) {
+  const std::vector<float> points = surface(state.range(0));
+  const std::vector<double> doubles(points.begin(), points.end());
+  nearest(state, search_among(doubles), topomask::KnnMethod::automatic);
+}
+
+void in_a_box(benchmark::State& state) {
+  const std::vector<float> points = surface(state.range(0));
+  const double box[3] = {2.5, 2.5, 2.5};
+  auto search = search_among(points);
+  search.box = box;
+  nearest(state, search, topomask::KnnMethod::automatic);
+}
+
+void of_queries(benchmark::State& state) {
+  const std::vector<float> points = surface(state.range(0) / 4), queries = surface(state.range(0));
+  auto search = search_among(points);
+  search.queries = search_among(queries).queries;
+  search.skip_own = false;
+  nearest(state, search, topomask::KnnMethod::automatic);
+}
+
+// Graphs of 1024 points.
+void in_batches(benchmark::State& state) {
+  topomask::set_num_threads(1);
+  const std::vector<float> points = surface(state.range(0));
+  std::vector<std::int64_t> ptr;
+  for (std::int64_t first = 0; first <= state.range(0); first += 1024) ptr.push_back(first);
+  std::vector<std::int32_t> out(static_cast<std::size_t>(state.range(0) * state.range(1)));
+  topomask::NeighbourLists<float> lists;
+  lists.k = state.range(1);
+  lists.index = out.data();
+  for (auto _ : state) {
+    topomask::nearest_neighbours(search_among(points), {ptr, ptr}, lists);
+    benchmark::DoNotOptimize(out.data());
+  }
+}
+
+// About k neighbours each.
+void within_radius(benchmark::State& state) {
+  topomask::set_num_threads(1);
+  const std::vector<float> points = surface(state.range(0));
+  auto search = search_among(points);
+  constexpr double kArea = 13;
+  search.limit = static_cast<double>(state.range(1)) * kArea / 3.14 / static_cast<double>(state.range(0));
+  const std::vector<std::int64_t> ptr = {0, state.range(0)};
+  std::vector<std::int64_t> row_ptr(static_cast<std::size_t>(state.range(0)) + 1);
+  std::vector<std::int32_t> col;
+  std::vector<float> distance2;
+  for (auto _ : state) {
+    topomask::neighbours_within<float>(search, {ptr, ptr}, row_ptr.data(), [&](std::int64_t entries) {
+      col.resize(static_cast<std::size_t>(entries));
+      distance2.resize(col.size());
+      return topomask::RadiusRows<float>{col.data(), distance2.data()};
+    });
+    benchmark::DoNotOptimize(col.data());
+  }
+  state.counters["per_query"] = static_cast<double>(col.size()) / static_cast<double>(state.range(0));
 }
 
 void with_nanoflann(benchmark::State& state) {
@@ -66,6 +143,26 @@ void with_nanoflann(benchmark::State& state) {
   }
 }
 
+void nanoflann_radius(benchmark::State& state) {
+  using Tree = nanoflann::KDTreeSingleIndexAdaptor<nanoflann::L2_Simple_Adaptor<float, NanoflannPoints>,
+                                                   NanoflannPoints, 3, std::uint32_t>;
+  const std::vector<float> coordinate = surface(state.range(0));
+  const NanoflannPoints points{coordinate};
+  constexpr double kArea = 13;
+  const auto limit = static_cast<float>(static_cast<double>(state.range(1)) * kArea / 3.14 /
+                                        static_cast<double>(state.range(0)));
+  std::vector<std::pair<std::uint32_t, float>> found;
+  for (auto _ : state) {
+    Tree tree(3, points, nanoflann::KDTreeSingleIndexAdaptorParams(10));
+    tree.buildIndex();
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < coordinate.size() / 3; ++i) {
+      all += tree.radiusSearch(coordinate.data() + 3 * i, limit, found, nanoflann::SearchParams(0, 0, false));
+    }
+    benchmark::DoNotOptimize(all);
+  }
+}
+
 void sizes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"N", "k"})->Unit(benchmark::kMillisecond);
   for (const int count : {32768, 262144}) {
@@ -76,6 +173,12 @@ void sizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(with_topomask, cells, topomask::KnnMethod::automatic)->Apply(sizes);
 BENCHMARK_CAPTURE(with_topomask, tree, topomask::KnnMethod::tree)->Apply(sizes);
 BENCHMARK(with_nanoflann)->Apply(sizes);
+BENCHMARK(of_doubles)->Apply(sizes);
+BENCHMARK(in_a_box)->Apply(sizes);
+BENCHMARK(of_queries)->Apply(sizes);
+BENCHMARK(in_batches)->Apply(sizes);
+BENCHMARK(within_radius)->Apply(sizes);
+BENCHMARK(nanoflann_radius)->Apply(sizes);
 
 }  // namespace
 

@@ -33,8 +33,8 @@ struct KnnOptions {
   std::int64_t k = 3;
   // false: directed, k out-edges a node; true: undirected, i ~ j if either is near the other.
   bool symmetric = false;
-  at::Tensor ptr;  // [graphs+1] int64 and box [D], as in neighbours.h: a packed batch, a periodic box
-  at::Tensor box;
+  at::Tensor ptr = {};  // [graphs+1] int64: a packed batch, as in neighbours.h
+  at::Tensor box = {};  // [D]: a periodic box, as in neighbours.h
 };
 // Row i holds the k nearest neighbours of node i as neighbours.h defines them, by ascending index; fewer
 // where a graph has no more than k nodes. The graph is made where the points are. On a GPU nothing waits for
@@ -47,7 +47,7 @@ at::Tensor knn_indices(const at::Tensor& points, std::int64_t k);
 struct RadiusOptions {
   double r = 1;
   std::int64_t max_neighbours = 0;  // 0: all, and the graph is undirected; else the nearest ones, directed
-  at::Tensor ptr, box;
+  at::Tensor ptr = {}, box = {};    // as above
 };
 // Row i holds all nodes within r of node i, itself excluded, by ascending index. On a GPU this waits once.
 Graph radius_graph(const at::Tensor& points, const RadiusOptions& options);

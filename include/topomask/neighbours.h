@@ -1,4 +1,5 @@
-// Neighbours of points: the k nearest, or all within a radius. The graphs of Sec. 4.3 start here.
+// Neighbours of points: the k nearest, or all within a radius. The paper's point clouds become
+// graphs this way (Sec. 4, App. C.3).
 //
 // Exact, on a CPU and on a GPU alike, and the same on both bit for bit. The squared distance of a query q and
 // a point p is
@@ -18,6 +19,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
@@ -25,17 +27,17 @@ namespace topomask {
 
 struct NeighbourOptions {
   // [Q, D] floating point, on the device of the points. Undefined: the points themselves.
-  at::Tensor queries;
+  at::Tensor queries = {};
   // [graphs+1] int64, from 0 to N, non-decreasing: points ptr[g] .. ptr[g+1]-1 are graph g, and neighbours
   // are sought within a graph only. On the CPU or on the device of the points. Undefined: one graph.
-  at::Tensor ptr;
-  at::Tensor query_ptr;  // [graphs+1] int64: the same for `queries`; wanted where both are given
+  at::Tensor ptr = {};
+  at::Tensor query_ptr = {};  // [graphs+1] int64: the same for `queries`; wanted where both are given
   // [D] real, finite and at least 0: the lengths of a periodic box; 0: not periodic along this axis. Points
   // may lie anywhere, inside the box or not. On the CPU or on the device of the points.
-  at::Tensor box;
+  at::Tensor box = {};
   // Whether a point is a neighbour of itself. Unset: no. Says nothing about `queries`, which are never taken
   // for points.
-  std::optional<bool> include_self;
+  std::optional<bool> include_self = {};
 };
 
 // A row a query, all of one length.
@@ -49,7 +51,7 @@ struct Neighbours {
 // Compressed rows.
 struct NeighbourRows {
   at::Tensor row_ptr;    // [Q+1] int64
-  at::Tensor col;        // [E] int32: point; nearest first within a row
+  at::Tensor col;        // [E] int32: point, ascending within a row
   at::Tensor distance2;  // [E] as above
 };
 
@@ -61,8 +63,13 @@ Neighbours knn(const at::Tensor& points, std::int64_t k, const NeighbourOptions&
 
 // All points with d2 <= r * r (in float64), at most the `max_neighbours` nearest of them. r >= 0, may be
 // infinite.
-Neighbours radius(const at::Tensor& points, double r, std::int64_t max_neighbours,
-                  const NeighbourOptions& options = {});
+Neighbours radius_lists(const at::Tensor& points, double r, std::int64_t max_neighbours,
+                        const NeighbourOptions& options = {});
+template <std::integral Integer>  // so that radius(points, r, {}) is the other one
+Neighbours radius(const at::Tensor& points, double r, Integer max_neighbours,
+                  const NeighbourOptions& options = {}) {
+  return radius_lists(points, r, static_cast<std::int64_t>(max_neighbours), options);
+}
 // All of them. On a GPU this waits once, for their number.
 NeighbourRows radius(const at::Tensor& points, double r, const NeighbourOptions& options = {});
 

@@ -1,18 +1,18 @@
 #include "topomask/graph_builders.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "core/check.h"
-#include "core/parallel.h"
 #include "core/random.h"
 #include "graph/cpu/generators.h"
-#include "graph/cpu/knn.h"
 #include "graph/cpu/limits.h"
 #include "graph/cpu/transform.h"
+#include "graph/neighbour_task.h"
 #include "graph/tensors.h"
 #ifdef TOPOMASK_CUDA
 #include "graph/graph_cuda.h"
@@ -81,47 +81,42 @@ at::Tensor torus_points(std::int64_t num_points, std::uint64_t seed) {
 
 namespace {
 
-void check_knn(const at::Tensor& points, std::int64_t k) {
-  check_points(points, "knn_graph");
-  check(points.size(1) >= 1, "knn_graph: expected points [N, D] with D of at least 1, got D = 0");
-  check(k >= 1 && k < points.size(0),
-        "knn_graph: expected k of at least 1 and less than the number of points {}, got {}", points.size(0),
-        k);
+// Rows of neighbours as a graph, all weights 1.
+Graph graph_of(const NeighbourRows& rows, bool directed) {
+  return {rows.row_ptr, rows.col, at::ones({rows.col.size(0)}, rows.col.options().dtype(at::kFloat)),
+          directed};
+}
+
+std::int64_t others_of(const NeighbourTask& task) {
+  return std::max<std::int64_t>(task.num_points() - 1, 0);
 }
 
 }  // namespace
 
 at::Tensor knn_indices(const at::Tensor& points, std::int64_t k) {
-  check_knn(points, k);
-#ifdef TOPOMASK_CUDA
-  if (knn_runs_on_cuda(points, k)) return knn_indices_cuda(points, k);
-#endif
-  const at::Tensor ready = points_on_cpu(points, "knn_graph");
-  at::Tensor indices = at::empty({ready.size(0), k}, at::kInt);
-  nearest_neighbours({ready.const_data_ptr<float>(), ready.size(0), ready.size(1)}, k,
-                     indices.mutable_data_ptr<std::int32_t>());
-  return indices.to(points.device());
+  NeighbourTask task = neighbour_task(points, {}, "knn_indices");
+  want_nearest(task, std::min(k, others_of(task)), "knn_indices");
+  task.only_index = true;
+  return nearest_of(std::move(task), "knn_indices").index;
 }
 
 Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
-  check_knn(points, options.k);
+  NeighbourTask task = neighbour_task(points, {.ptr = options.ptr, .box = options.box}, "knn_graph");
+  want_nearest(task, std::min(options.k, others_of(task)), "knn_graph");
 #ifdef TOPOMASK_CUDA
-  if (knn_runs_on_cuda(points, options.k)) return knn_graph_cuda(points, options);
+  if (neighbours_run_on_cuda(task)) return knn_graph_cuda(task, options.symmetric);
 #endif
-  const at::Tensor indices = knn_indices(points, options.k).cpu();
-  const std::int64_t num_nodes = indices.size(0), k = options.k;
-  const std::int32_t* nearest = indices.const_data_ptr<std::int32_t>();
-  CsrArrays rows;
-  rows.row_ptr.resize(static_cast<std::size_t>(num_nodes) + 1);
-  for (std::int64_t i = 0; i <= num_nodes; ++i) rows.row_ptr[i] = i * k;
-  rows.col.assign(nearest, nearest + num_nodes * k);
-  rows.weight.assign(rows.col.size(), 1.0f);
-  parallel_for(num_nodes, 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      std::sort(rows.col.begin() + i * k, rows.col.begin() + (i + 1) * k);
-  });
-  if (options.symmetric) return Graph::from_csr(symmetric_pattern(rows.view()), false).to(points.device());
-  return Graph::from_csr(std::move(rows), true).to(points.device());
+  const Graph graph = graph_of(rows_of(nearest_of(std::move(task), "knn_graph")), true);
+  if (!options.symmetric) return graph;
+  return Graph::from_csr(symmetric_pattern(graph.to(at::kCPU).view()), false).to(points.device());
+}
+
+Graph radius_graph(const at::Tensor& points, const RadiusOptions& options) {
+  check(options.max_neighbours >= 0, "radius_graph: expected max_neighbours of at least 0 (0: all), got {}",
+        options.max_neighbours);
+  const NeighbourOptions search{.ptr = options.ptr, .box = options.box};
+  if (options.max_neighbours == 0) return graph_of(radius(points, options.r, search), false);
+  return graph_of(rows_of(radius(points, options.r, options.max_neighbours, search)), true);
 }
 
 }  // namespace topomask

@@ -1,9 +1,7 @@
 #include "graph/graph_cuda.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_unique2.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -51,17 +49,6 @@ at::Tensor offsets_from(const at::Tensor& sorted_rows, std::int64_t num_rows, cu
 
 at::Tensor contiguous_points(const at::Tensor& points) {
   return points.detach().to(at::kFloat).contiguous();
-}
-
-// i ~ j when either is near the other. Every edge both ways, as one number; sorted, and repeated ones
-// dropped.
-Graph symmetric_graph(const Graph& graph, cudaStream_t stream) {
-  const std::int64_t nodes = graph.num_nodes();
-  const at::Tensor row = rows_of_entries(graph, stream).to(at::kLong), col = graph.col.to(at::kLong);
-  const at::Tensor both =
-      std::get<0>(at::_unique2(at::cat({row * nodes + col, col * nodes + row}), true, false, false));
-  const at::Tensor rows = both.floor_divide(nodes).to(at::kInt), cols = both.remainder(nodes).to(at::kInt);
-  return {offsets_from(rows, nodes, stream), cols, at::ones({cols.size(0)}, graph.weight.options()), false};
 }
 
 }  // namespace
@@ -173,46 +160,6 @@ at::Tensor morton_order_cuda(const at::Tensor& points) {
                        bytes, launch.stream),
              "morton_order");
   return index.select(0, 1).to(at::kLong);
-}
-
-bool knn_runs_on_cuda(const at::Tensor& points, std::int64_t k) {
-  return points.is_cuda() && points.size(1) <= 3 && k <= cuda::kMaxNeighbours;
-}
-
-namespace {
-
-Graph nearest_graph(const at::Tensor& points, std::int64_t k, bool ascending, cudaStream_t stream) {
-  const at::Tensor ready = contiguous_points(points);
-  const std::int64_t count = ready.size(0);
-  Graph graph(at::empty({count + 1}, ready.options().dtype(at::kLong)),
-              at::empty({count * k}, ready.options().dtype(at::kInt)),
-              at::empty({count * k}, ready.options()), true);
-  const at::Tensor workspace = bytes_on(ready, cuda::knn_workspace_bytes(count));
-  cuda::KnnArguments a;
-  a.coordinate = ready.const_data_ptr<float>();
-  a.count = count;
-  a.dimension = static_cast<int>(ready.size(1));
-  a.k = static_cast<int>(k);
-  a.ascending = ascending;
-  a.neighbour = graph.col.data_ptr<std::int32_t>();
-  a.row_ptr = graph.row_ptr.data_ptr<std::int64_t>();
-  a.weight = graph.weight.data_ptr<float>();
-  a.workspace = workspace.data_ptr();
-  check_cuda(cuda::nearest_neighbours(a, stream), "knn_graph");
-  return graph;
-}
-
-}  // namespace
-
-at::Tensor knn_indices_cuda(const at::Tensor& points, std::int64_t k) {
-  const CudaLaunch launch(points);
-  return nearest_graph(points, k, false, launch.stream).col.view({points.size(0), k});
-}
-
-Graph knn_graph_cuda(const at::Tensor& points, const KnnOptions& options) {
-  const CudaLaunch launch(points);
-  Graph graph = nearest_graph(points, options.k, true, launch.stream);
-  return options.symmetric ? symmetric_graph(graph, launch.stream) : graph;
 }
 
 }  // namespace topomask

@@ -2,8 +2,8 @@
 // does with CUDA tensors.
 #pragma once
 
+#include "graph/neighbour_task.h"
 #include "topomask/graph.h"
-#include "topomask/graph_builders.h"
 
 namespace topomask {
 
@@ -23,9 +23,12 @@ Graph normalise_cuda(const Graph& graph, Normalisation how);
 at::Tensor to_dense_cuda(const Graph& graph);
 
 at::Tensor morton_order_cuda(const at::Tensor& points);  // [N, 1 to 3] float32
-// Up to three dimensions and kMaxNeighbours neighbours.
-bool knn_runs_on_cuda(const at::Tensor& points, std::int64_t k);
-at::Tensor knn_indices_cuda(const at::Tensor& points, std::int64_t k);
-Graph knn_graph_cuda(const at::Tensor& points, const KnnOptions& options);
+
+// Neighbours: up to kMaxGpuDimension dimensions and kMaxGpuNeighbours neighbours.
+bool neighbours_run_on_cuda(const NeighbourTask& task);
+Neighbours nearest_cuda(const NeighbourTask& task);
+NeighbourRows within_cuda(const NeighbourTask& task);
+NeighbourRows rows_of_cuda(const Neighbours& neighbours);
+Graph knn_graph_cuda(const NeighbourTask& task, bool symmetric);
 
 }  // namespace topomask

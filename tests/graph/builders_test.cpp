@@ -194,7 +194,7 @@ TEST(Builders, KnnGraph) {
   EXPECT_TRUE(both.to_dense().equal((a + a.t()).ne(0).to(at::kDouble)));
   const at::Tensor indices = knn_indices(points, 4);
   EXPECT_EQ(indices.sizes(), (std::vector<std::int64_t>{300, 4}));
-  EXPECT_THROW(knn_graph(points, {.k = 300}), Error);
+  EXPECT_EQ(summarise(knn_graph(points.slice(0, 0, 20), {.k = 300})).degree_min, 19);
   EXPECT_THROW(knn_graph(points[0], {.k = 1}), Error);
 }
 

@@ -20,7 +20,7 @@ struct Cloud {
   std::int64_t dimension = 3;
 
   std::int64_t count() const { return static_cast<std::int64_t>(coordinate.size()) / dimension; }
-  PointSet view() const { return {coordinate.data(), count(), dimension}; }
+  PointSet<float> view() const { return {coordinate.data(), count(), dimension}; }
 };
 
 std::vector<std::int32_t> brute_force(const Cloud& cloud, std::int64_t k) {
@@ -44,8 +44,14 @@ std::vector<std::int32_t> brute_force(const Cloud& cloud, std::int64_t k) {
 
 std::vector<std::int32_t> nearest(const Cloud& cloud, std::int64_t k,
                                   KnnMethod method = KnnMethod::automatic) {
-  std::vector<std::int32_t> out(static_cast<std::size_t>(cloud.count() * k), -1);
-  nearest_neighbours(cloud.view(), k, out.data(), method);
+  std::vector<std::int32_t> out(static_cast<std::size_t>(cloud.count() * k), -2);
+  NeighbourSearch<float> search;
+  search.points = search.queries = cloud.view();
+  search.skip_own = true;
+  NeighbourLists<float> lists;
+  lists.k = k;
+  lists.index = out.data();
+  nearest_neighbours(search, lists, method);
   return out;
 }
 
@@ -159,18 +165,23 @@ TEST(Knn, SameForAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-TEST(Knn, RejectsBadInput) {
-  Cloud cloud = uniform(5, 3, 15);
-  EXPECT_THROW(nearest(cloud, 0), Error);
-  EXPECT_THROW(nearest(cloud, 5), Error);
+TEST(Knn, CellsNeedFewDimensions) {
   EXPECT_THROW(nearest(uniform(5, 4, 1), 2, KnnMethod::cells), Error);
-  cloud.coordinate[7] = std::numeric_limits<float>::quiet_NaN();
-  try {
-    nearest(cloud, 2);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "knn_graph: coordinate 1 of point 2 is nan, expected a finite number");
+}
+
+// The shortcuts for differences that are not far away give the bits of remainder.
+TEST(Knn, NearestImageIsTheRemainder) {
+  RandomStream random(21, 3);
+  for (int trial = 0; trial < 200000; ++trial) {
+    const double length =
+        std::ldexp(0.5 + random.next_double(), static_cast<int>(random.next_double() * 40) - 20);
+    const double difference = (2 * random.next_double() - 1) * length * (trial % 2 == 0 ? 2 : 1e4);
+    EXPECT_EQ(nearest_image(difference, length), std::abs(std::remainder(difference, length)));
   }
+  for (const double half : {-2.5, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5}) {
+    EXPECT_EQ(nearest_image(half * 3, 3), std::abs(std::remainder(half * 3, 3.0))) << half;
+  }
+  EXPECT_EQ(nearest_image(-7.25, 0), 7.25);
 }
 
 }  // namespace

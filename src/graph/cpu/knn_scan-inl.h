@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -63,13 +64,22 @@ inline float radius_for(const float* distance, std::int64_t count, std::int64_t 
   return high;  // infinity takes all candidates
 }
 
-// Positions of all candidates within the radius, enlarged so that no rounding in `distance` can lose one.
-// Each of the `dimension` terms and sums rounds by at most 2^-24; FLT_MIN covers squares that underflow.
+// The squared radius enlarged so that no rounding can lose a candidate that is as near as the farthest within
+// `radius`. Each of the `dimension` terms and sums rounds by at most 2^-24; FLT_MIN covers squares that
+// underflow; `error` bounds how far a distance of floats is from that of the coordinates they stand for.
+inline float enlarged(float radius, std::int64_t dimension, double error) {
+  const double margin = static_cast<double>(dimension + 8) * 0x1p-22;
+  const double root = error == 0 ? 0 : std::sqrt(static_cast<double>(radius)) * (1 + margin) + 2 * error;
+  const double square = error == 0 ? static_cast<double>(radius) : root * root;
+  const double limit = square * (1 + margin) + static_cast<double>(dimension) * 4 * FLT_MIN;
+  return limit < FLT_MAX ? static_cast<float>(limit) * (1 + 0x1p-22f) : kInfinity;
+}
+
+// Positions of all candidates within a squared radius.
 inline std::int64_t collect_within(const float* distance, std::int64_t count, float radius,
-                                   std::int64_t dimension, std::int32_t* position) {
+                                   std::int32_t* position) {
   const hn::ScalableTag<float> d;
-  const float margin = static_cast<float>(dimension + 8) * 0x1p-22f;
-  const auto limit = hn::Set(d, radius * (1 + margin) + static_cast<float>(dimension) * 4 * FLT_MIN);
+  const auto limit = hn::Set(d, radius);
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < count; i += static_cast<std::int64_t>(hn::Lanes(d))) {
     const auto within = hn::Le(hn::LoadU(d, distance + i), limit);

@@ -1,23 +1,22 @@
-#include "graph/cuda/knn.h"
-
+// Neighbours in up to three dimensions, of float points, in no periodic box: the plain case, with batches or
+// queries of their own or without.
 #include <algorithm>
 #include <cfloat>
-#include <climits>
 
 #include "core/cuda/grid.h"
 #include "core/cuda/lanes.cuh"
 #include "core/cuda/primitives.h"
+#include "graph/cuda/knn_general.h"
+#include "graph/cuda/knn_search.cuh"
 #include "graph/cuda/morton.cuh"
+#include "graph/cuda/neighbour_order.cuh"
 
 namespace topomask::cuda {
 
 namespace {
 
-constexpr int kLeaf = 32;      // points a leaf and boxes a box: one a lane
-constexpr int kMaxLevels = 7;  // 32^7 boxes exceed every index
 constexpr int kLeafThreads = kLeaf * kLeaf;
 constexpr int kSearchThreads = 128;
-constexpr int kQueries = 8;  // of a warp that searches
 // Few points are counted into cells, about as many points a cell as a leaf has room for. More are sorted, by
 // keys that are long enough for cells of one point.
 constexpr std::int64_t kMaxCounted = 1 << 16;
@@ -30,7 +29,8 @@ struct BoxLevels {
   float4* box[kMaxLevels] = {};         // [count, 2] lower and upper corner
 };
 
-struct Workspace {
+struct PlainWorkspace {
+  NeighbourOrder order;                // with queries or several graphs
   float* partial;                      // [kBoxBlocks * 6]
   std::int32_t* cell_count;            // [kCells] points a cell
   std::uint64_t *key, *sorted_key;     // [count], or as many uint32
@@ -41,44 +41,54 @@ struct Workspace {
   std::size_t sort_bytes;
 };
 
-// Lays the arrays out one behind another; returns the bytes in all.
-std::size_t lay_out(char* memory, std::int64_t count, Workspace& space) {
-  std::size_t used = 0;
-  const auto take = [&](std::size_t bytes) {
-    char* at = memory == nullptr ? nullptr : memory + used;
-    used += (bytes + 255) / 256 * 256;
-    return at;
-  };
-  const auto points = static_cast<std::size_t>(count);
-  space.partial = reinterpret_cast<float*>(take(kBoxBlocks * 6 * sizeof(float)));
-  space.cell_count = reinterpret_cast<std::int32_t*>(take(kCells * sizeof(std::int32_t)));
-  space.key = reinterpret_cast<std::uint64_t*>(take(8 * points));
-  space.sorted_key = reinterpret_cast<std::uint64_t*>(take(8 * points));
-  space.index = reinterpret_cast<std::int32_t*>(take(4 * points));
-  space.sorted_index = reinterpret_cast<std::int32_t*>(take(4 * points));
-  std::int64_t boxes = (count + kLeaf - 1) / kLeaf;
-  space.point = reinterpret_cast<float4*>(take(static_cast<std::size_t>(boxes) * kLeaf * sizeof(float4)));
+// Whether points need more than the curve through all of them.
+bool is_ordered(const NeighbourArguments& a) {
+  return a.query != nullptr || a.ptr != nullptr;
+}
+
+PlainWorkspace lay_out(const NeighbourArguments& a, Arena& arena) {
+  PlainWorkspace space{};
+  if (is_ordered(a)) {
+    space.order = NeighbourOrder(a, arena);
+    space.sorted_index = const_cast<std::int32_t*>(space.order.points().index);
+  } else {
+    space.partial = arena.take<float>(kBoxBlocks * 6);
+    space.cell_count = arena.take<std::int32_t>(kCells);
+    space.key = arena.take<std::uint64_t>(a.count);
+    space.sorted_key = arena.take<std::uint64_t>(a.count);
+    space.index = arena.take<std::int32_t>(a.count);
+    space.sorted_index = arena.take<std::int32_t>(a.count);
+    space.sort_bytes =
+        a.count <= kMaxCounted ? 0 : SortPairs<std::uint64_t>::workspace_bytes(a.count, 3 * kFineBits);
+    space.sort = arena.take<char>(static_cast<std::int64_t>(space.sort_bytes));
+  }
+  std::int64_t boxes = (a.count + kLeaf - 1) / kLeaf;
+  space.point = arena.take<float4>(boxes * kLeaf);
   // The kernel that makes the leaves makes the level above them as well.
   for (int level = 0; level < kMaxLevels; ++level) {
     space.levels.count[level] = static_cast<std::int32_t>(boxes);
-    space.levels.box[level] =
-        reinterpret_cast<float4*>(take(static_cast<std::size_t>(boxes) * 2 * sizeof(float4)));
+    space.levels.box[level] = arena.take<float4>(boxes * 2);
     if (boxes <= kLeaf && level > 0) {
       space.levels.top = space.levels.count[0] <= kLeaf ? 0 : level;
       break;
     }
     boxes = (boxes + kLeaf - 1) / kLeaf;
   }
-  space.sort_bytes =
-      count <= kMaxCounted ? 0 : SortPairs<std::uint64_t>::workspace_bytes(count, 3 * kFineBits);
-  space.sort = take(space.sort_bytes);
-  return used;
+  return space;
 }
 
 // The box around what all lanes hold; NaN is ignored, and a box of nothing is (infinity, -infinity).
 __device__ void warp_box(float4& low, float4& high) {
   low = {min_lanes(low.x), min_lanes(low.y), min_lanes(low.z), 0};
   high = {max_lanes(high.x), max_lanes(high.y), max_lanes(high.z), 0};
+}
+
+__device__ float4 load_point(const float* coordinate, std::int64_t i, int dimension) {
+  const float* at = coordinate + i * dimension;
+  return {at[0], dimension > 1 ? at[1] : 0, dimension > 2 ? at[2] : 0, 0};
+}
+__device__ bool is_finite(const float4& p) {
+  return isfinite(p.x) && isfinite(p.y) && isfinite(p.z);
 }
 
 // One block 1024 sorted points: their leaves, and the box around those.
@@ -88,13 +98,12 @@ __global__ void __launch_bounds__(kLeafThreads)
   __shared__ float4 low_of[kLeaf], high_of[kLeaf];
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * kLeafThreads + threadIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kLeaf, warp = static_cast<int>(threadIdx.x) / kLeaf;
-  const float nan = __int_as_float(0x7FC00000), infinity = __int_as_float(0x7F800000);
+  const float nan = __int_as_float(0x7FC00000), infinity = infinity_float();
   float4 here = {nan, nan, nan, __int_as_float(-1)};
   if (position < count) {
     const std::int32_t index = sorted_index[position];
-    const float* at = coordinate + static_cast<std::int64_t>(index) * dimension;
-    here = {at[0], dimension > 1 ? at[1] : 0, dimension > 2 ? at[2] : 0, 0};
-    if (!isfinite(here.x) || !isfinite(here.y) || !isfinite(here.z)) here = {nan, nan, nan, 0};
+    here = load_point(coordinate, index, dimension);
+    if (!is_finite(here)) here = {nan, nan, nan, 0};
     here.w = __int_as_float(index);
   }
   const std::int64_t leaf = position / kLeaf;
@@ -126,7 +135,7 @@ __global__ void make_boxes(const __grid_constant__ BoxLevels levels, int level) 
   const std::int64_t box = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLeaf;
   const std::int64_t child = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (box >= levels.count[level]) return;
-  const float infinity = __int_as_float(0x7F800000);
+  const float infinity = infinity_float();
   float4 low = {infinity, infinity, infinity, 0}, high = {-infinity, -infinity, -infinity, 0};
   if (child < levels.count[level - 1]) {
     low = levels.box[level - 1][2 * child];
@@ -139,263 +148,147 @@ __global__ void make_boxes(const __grid_constant__ BoxLevels levels, int level) 
   }
 }
 
-__device__ float gap(float low_a, float high_a, float low_b, float high_b) {
-  return fmaxf(fmaxf(low_a - high_b, low_b - high_a), 0.0f);
+__device__ float gap_along(float low, float high, float x) {
+  return fmaxf(fmaxf(low - x, x - high), 0.0f);
 }
 
-__device__ float squared_gap(const float4& low_a, const float4& high_a, const float4& low_b,
-                             const float4& high_b) {
-  const float x = gap(low_a.x, high_a.x, low_b.x, high_b.x), y = gap(low_a.y, high_a.y, low_b.y, high_b.y),
-              z = gap(low_a.z, high_a.z, low_b.z, high_b.z);
-  return x * x + y * y + z * z;
-}
+// See knn_search.cuh.
+template <bool kBatched, int kQueries_>
+struct PlainSpace {
+  using Real = float;
+  static constexpr int kQueries = kQueries_;
+  struct Box {
+    float4 low, high;
+  };
 
-// A float's squared distance is off by less than 2^-20 of itself, squares that underflow by less than
-// FLT_MIN, and near FLT_MAX it may be infinite. Nothing beyond this bound, as a float, is as near as
-// `distance`.
-__device__ float reach_of(float distance) {
-  return distance > 1e38f ? __int_as_float(0x7F800000) : distance * (1 + 0x1p-20f) + FLT_MIN;
-}
-
-// The nearest candidates of one query, ascending, spread over the lanes of a warp: slot s is in lane s % 32.
-// An entry is taken in by all lanes at once, in the same few steps however many there are.
-template <int kSlots>  // a lane
-struct Nearest {
-  double distance[kSlots];
-  std::int32_t index[kSlots];
-  float
-      reach;  // nothing farther by a float's distance can be among the k nearest; negative: there is no query
-
-  __device__ void clear(bool active) {
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      distance[s] = __longlong_as_double(0x7FF0000000000000);
-      index[s] = INT_MAX;
-    }
-    reach = active ? __int_as_float(0x7F800000) : -1.0f;
-  }
-
-  // `new_distance` and `new_index` are the same in all lanes.
-  __device__ void add(double new_distance, std::int32_t new_index, int k) {
-    const int lane = static_cast<int>(threadIdx.x) % kLeaf;
-    int position = 0;
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      position += __popc(__ballot_sync(
-          ~0u, distance[s] < new_distance || (distance[s] == new_distance && index[s] < new_index)));
-    }
-#pragma unroll
-    for (int s = kSlots - 1; s >= 0; --s) {
-      double below_distance = __shfl_up_sync(~0u, distance[s], 1);
-      std::int32_t below_index = __shfl_up_sync(~0u, index[s], 1);
-      if (s > 0) {
-        const double carried = __shfl_sync(~0u, distance[s - (s > 0)], kLeaf - 1);
-        const std::int32_t carried_index = __shfl_sync(~0u, index[s - (s > 0)], kLeaf - 1);
-        if (lane == 0) {
-          below_distance = carried;
-          below_index = carried_index;
-        }
-      }
-      const int slot = s * kLeaf + lane;
-      if (slot > position) {
-        distance[s] = below_distance;
-        index[s] = below_index;
-      } else if (slot == position) {
-        distance[s] = new_distance;
-        index[s] = new_index;
-      }
-    }
-    double last = distance[0];
-    if constexpr (kSlots > 1) last = k > kLeaf ? distance[1] : distance[0];
-    reach = reach_of(__double2float_ru(__shfl_sync(~0u, last, (k - 1) % kLeaf)));
-  }
-};
-
-// A warp and its queries: all lanes hold all queries, a lane a candidate.
-template <int kSlots>
-struct Search {
-  const float4* point;
+  const float4* points;
   const BoxLevels& levels;
-  const float4* query;  // [kQueries] shared; w: the index
-  int k;
-  Nearest<kSlots> nearest[kQueries];
+  const float4* query;  // [kQueries] shared; w: the index it must not find
+  const int2* range;    // [kQueries] shared: the positions of its graph, where there are several
 
-  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLeaf; }
-
-  // Which of up to 32 boxes of a level any query may need, one box a lane.
-  __device__ unsigned near_boxes(int level, std::int32_t first) const {
-    const std::int32_t box = first + lane();
-    bool is_near = false;
-    if (box < levels.count[level]) {
-      const float4 low = levels.box[level][2 * box], high = levels.box[level][2 * box + 1];
-#pragma unroll
-      for (int q = 0; q < kQueries; ++q) {
-        const float4 here = query[q];
-        is_near = is_near || !(squared_gap(here, here, low, high) > nearest[q].reach);
-      }
-    }
-    return __ballot_sync(~0u, is_near);
+  __device__ std::int32_t num_boxes(int level) const { return levels.count[level]; }
+  __device__ int top() const { return levels.top; }
+  __device__ Box box(int level, std::int32_t i) const {
+    return {levels.box[level][2 * i], levels.box[level][2 * i + 1]};
   }
-
-  // Which queries may need the leaf, one query a lane.
-  __device__ unsigned queries_near(std::int32_t leaf) const {
-    const int q = lane() % kQueries;
-    float reach = nearest[0].reach;
-#pragma unroll
-    for (int r = 1; r < kQueries; ++r) reach = q == r ? nearest[r].reach : reach;
+  __device__ float gap(int q, const Box& box) const {
     const float4 here = query[q];
-    return __ballot_sync(
-        ~0u, !(squared_gap(here, here, levels.box[0][2 * leaf], levels.box[0][2 * leaf + 1]) > reach));
+    const float x = gap_along(box.low.x, box.high.x, here.x), y = gap_along(box.low.y, box.high.y, here.y),
+                z = gap_along(box.low.z, box.high.z, here.z);
+    return x * x + y * y + z * z;
   }
-
-  // A first bound on the reach: the k-th smallest distance within the leaf, for small k. Equal ones count
-  // once, which makes the bound larger if anything.
-  __device__ float first_reach(float distance) const {
-    unsigned bits = __float_as_uint(distance), smallest = 0;
-    for (int j = 0; j < k; ++j) {
-      smallest = __reduce_min_sync(~0u, bits);
-      if (bits == smallest) bits = 0x7F800000;
-    }
-    return reach_of(__uint_as_float(smallest));
+  __device__ float4 point(std::int64_t position) const { return points[position]; }
+  __device__ std::int32_t index(const float4& p) const { return __float_as_int(p.w); }
+  __device__ std::int32_t own(int q) const { return __float_as_int(query[q].w); }
+  __device__ float distance(int q, const float4& p) const {
+    const float4 here = query[q];
+    const float x = here.x - p.x, y = here.y - p.y, z = here.z - p.z;
+    return x * x + y * y + z * z;
   }
-
-  __device__ void visit_leaf(std::int32_t leaf, bool is_own) {
-    constexpr int kMostSelected = 8;
-    const float infinity = __int_as_float(0x7F800000);
-    const unsigned wanted = queries_near(leaf);
-    if (wanted == 0) return;
-    const float4 p = point[static_cast<std::int64_t>(leaf) * kLeaf + lane()];
-#pragma unroll
-    for (int q = 0; q < kQueries; ++q) {
-      if ((wanted >> q & 1) == 0) continue;
-      Nearest<kSlots>& found = nearest[q];
-      const float4 here = query[q];
-      const float x = here.x - p.x, y = here.y - p.y, z = here.z - p.z;
-      float distance = x * x + y * y + z * z;
-      const bool other = __float_as_int(p.w) != __float_as_int(here.w) && distance <= infinity;  // not NaN
-      if (is_own && k <= kMostSelected) {
-        const float reach = first_reach(other ? distance : infinity);
-        if (found.reach >= 0) found.reach = reach;
-      }
-      unsigned near = __ballot_sync(~0u, other && distance <= found.reach);
-      if (near == 0) continue;
-      const double dx = static_cast<double>(here.x) - p.x, dy = static_cast<double>(here.y) - p.y,
-                   dz = static_cast<double>(here.z) - p.z;
-      const double exact = dx * dx + dy * dy + dz * dz;
-      while (near != 0) {
-        const int source = __ffs(static_cast<int>(near)) - 1;
-        found.add(__shfl_sync(~0u, exact, source), __shfl_sync(~0u, __float_as_int(p.w), source), k);
-        // The reach shrinks with every find.
-        near &= near - 1;
-        near &= __ballot_sync(~0u, distance <= found.reach);
-      }
-    }
+  __device__ double exact(int q, const float4& p, float) const {
+    const float4 here = query[q];
+    const double x = static_cast<double>(here.x) - p.x, y = static_cast<double>(here.y) - p.y,
+                 z = static_cast<double>(here.z) - p.z;
+    return x * x + y * y + z * z;
   }
-
-  __device__ void run(std::int32_t own) {
-    // Leaves that are near along the curve come first, so that most others are too far when their turn comes.
-    const std::int32_t around = 1 + k / 16;
-    const std::int32_t first = own - around > 0 ? own - around : 0;
-    const std::int32_t last = own + around < levels.count[0] - 1 ? own + around : levels.count[0] - 1;
-    std::int32_t base[kMaxLevels];
-    unsigned open[kMaxLevels];
-    int level = levels.top;
-    std::int32_t step = 0;
-    bool descending = false;
-    while (true) {
-      std::int32_t leaf = -1;
-      if (step <= last - first) {
-        leaf = step == 0 ? own : step <= own - first ? first + step - 1 : first + step;
-        ++step;
-      } else {
-        if (!descending) {
-          descending = true;
-          base[level] = 0;
-          open[level] = near_boxes(level, 0);
-        }
-        while (open[level] == 0 && level < levels.top) ++level;
-        if (open[level] == 0) return;
-        const std::int32_t box = base[level] + __ffs(static_cast<int>(open[level])) - 1;
-        open[level] &= open[level] - 1;
-        if (level > 0) {
-          --level;
-          base[level] = box * kLeaf;
-          open[level] = near_boxes(level, base[level]);
-          continue;
-        }
-        if (box >= first && box <= last) continue;
-        leaf = box;
-      }
-      visit_leaf(leaf, leaf == own);
-    }
+  // A float's squared distance is off by less than 2^-20 of itself, squares that underflow by less than
+  // FLT_MIN, and near FLT_MAX it may be infinite.
+  __device__ float reach_of(double squared) const {
+    const float distance = __double2float_ru(squared);
+    return distance > 1e38f ? infinity_float() : distance * (1 + 0x1p-20f) + FLT_MIN;
   }
-
-  // Rank of the neighbour in slot s of this lane by its index.
-  __device__ int rank_by_index(const Nearest<kSlots>& found, int s) const {
-    int rank = 0;
-#pragma unroll
-    for (int t = 0; t < kSlots; ++t) {
-      for (int j = 0; j < kLeaf && t * kLeaf + j < k; ++j) {
-        rank += __shfl_sync(~0u, found.index[t], j) < found.index[s];
-      }
-    }
-    return rank;
-  }
-
-  __device__ void write(const KnnArguments& a) {
-#pragma unroll
-    for (int q = 0; q < kQueries; ++q) {
-      const std::int64_t row = __float_as_int(query[q].w);
-      if (row < 0) continue;  // padding
-#pragma unroll
-      for (int s = 0; s < kSlots; ++s) {
-        // Only points that are not finite can leave slots empty; they still name valid nodes.
-        if (nearest[q].index[s] == INT_MAX) {
-          nearest[q].index[s] = static_cast<std::int32_t>((row + 1 + s * kLeaf + lane()) % a.count);
-        }
-      }
-#pragma unroll
-      for (int s = 0; s < kSlots; ++s) {
-        const int slot = s * kLeaf + lane();
-        const int rank = a.ascending ? rank_by_index(nearest[q], s) : slot;
-        if (slot >= k) continue;
-        a.neighbour[row * k + rank] = nearest[q].index[s];
-        if (a.weight != nullptr) a.weight[row * k + rank] = 1.0f;
-      }
-      if (a.row_ptr != nullptr && lane() == 0) {
-        a.row_ptr[row] = row * k;
-        if (row == a.count - 1) a.row_ptr[a.count] = a.count * k;
-      }
-    }
+  __device__ bool meets(int q, std::int64_t begin, std::int64_t end) const {
+    if constexpr (!kBatched) return true;
+    const int2 positions = range[q];
+    return begin < positions.y && end > positions.x;
   }
 };
 
-// One warp kQueries neighbours along the curve, all of one leaf. Blocks a multiprocessor: all warps of 32768
-// points at once, where registers suffice.
-template <int kSlots>
+// The queries of a block of warps, in shared memory.
+template <int kQueries>
+struct PlainQueries {
+  static constexpr int kWarps = kSearchThreads / kLeaf;
+  float4 at[kWarps][kQueries];
+  int2 range[kWarps][kQueries];
+  std::int32_t row[kWarps][kQueries];
+};
+
+struct PlainArguments {
+  NeighbourArguments a;
+  OrderedQueries ordered;
+  const float4* point;
+  BoxLevels levels;
+};
+
+// Loads the kQueries queries from `first` on. Returns where they are on the curve, one a lane, and in
+// `active` which of them there are.
+template <bool kBatched, int kQueries>
+__device__ std::int32_t load_queries(const PlainArguments& p, std::int64_t first, float4* at, int2* range,
+                                     std::int32_t* row, unsigned& active) {
+  const int lane = lane_id(), q = lane % kQueries;
+  const NeighbourArguments& a = p.a;
+  const std::int64_t i = min(first + q, a.num_queries - 1);
+  const bool is_there = first + q < a.num_queries;
+  std::int64_t position = i;
+  float4 here;
+  std::int32_t to;
+  if (a.query == nullptr) {
+    here = p.point[i];
+    to = __float_as_int(here.w);
+    if (!a.skip_own) here.w = __int_as_float(-2);
+  } else {
+    to = p.ordered.queries.index[i];
+    here = load_point(static_cast<const float*>(a.query), to, a.dimension);
+    here.w = __int_as_float(-2);
+    position = position_of(p.ordered, i, a.count);
+  }
+  if (lane < kQueries) {
+    at[q] = here;
+    row[q] = is_there ? to : -1;
+    if constexpr (kBatched) range[q] = graph_positions(p.ordered, i, a);
+  }
+  active = __ballot_sync(~0u, is_there && is_finite(here));
+  __syncwarp();
+  return static_cast<std::int32_t>(position / kLeaf);
+}
+
+// One warp kQueries neighbours along the curve. Blocks a multiprocessor: all warps of 32768 points at once,
+// where registers suffice.
+template <bool kBatched, int kSlots, int kQueries>
 __global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
-    search_leaves(const float4* point, const __grid_constant__ BoxLevels levels,
-                  const __grid_constant__ KnnArguments a) {
-  __shared__ float4 queries[kSearchThreads / kLeaf][kQueries];
-  const int lane = static_cast<int>(threadIdx.x) % kLeaf, warp = static_cast<int>(threadIdx.x) / kLeaf;
+    search_leaves(const __grid_constant__ PlainArguments p, const __grid_constant__ NeighbourListsOut out) {
+  __shared__ PlainQueries<kQueries> queries;
+  const int warp = static_cast<int>(threadIdx.x) / kLeaf;
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kQueries;
-  if (first >= a.count) return;  // whole warps
-  if (lane < kQueries) queries[warp][lane] = point[first + lane];
-  __syncwarp();
-  Search<kSlots> search{point, levels, queries[warp], a.k, {}};
-#pragma unroll
-  for (int q = 0; q < kQueries; ++q) search.nearest[q].clear(isfinite(queries[warp][q].x));
-  search.run(static_cast<std::int32_t>(first / kLeaf));
-  search.write(a);
+  if (first >= p.a.num_queries) return;  // whole warps
+  unsigned active;
+  const std::int32_t seed = load_queries<kBatched, kQueries>(p, first, queries.at[warp], queries.range[warp],
+                                                             queries.row[warp], active);
+  const PlainSpace<kBatched, kQueries> space{p.point, p.levels, queries.at[warp], queries.range[warp]};
+  Search<PlainSpace<kBatched, kQueries>, kSlots> search(space, out.k, p.a.limit, active);
+  search.run(seed);
+  search.write(queries.row[warp], out, p.a, /*is_double=*/false);
 }
 
-template <int kSlots>
-void launch_search(const KnnArguments& a, const Workspace& space, cudaStream_t stream) {
-  constexpr int kPerBlock = kSearchThreads / kLeaf * kQueries;
-  search_leaves<kSlots>
-      <<<static_cast<unsigned>((a.count + kPerBlock - 1) / kPerBlock), kSearchThreads, 0, stream>>>(
-          space.point, space.levels, a);
+constexpr int kRadiusQueries = 8;
+
+template <bool kBatched>
+__global__ void __launch_bounds__(kSearchThreads)
+    search_radius(const __grid_constant__ PlainArguments p, std::int32_t* num_found,
+                  const std::int64_t* row_ptr, std::int32_t* col, void* distance2) {
+  __shared__ PlainQueries<kRadiusQueries> queries;
+  const int warp = static_cast<int>(threadIdx.x) / kLeaf;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kRadiusQueries;
+  if (first >= p.a.num_queries) return;  // whole warps
+  unsigned active;
+  load_queries<kBatched, kRadiusQueries>(p, first, queries.at[warp], queries.range[warp], queries.row[warp],
+                                         active);
+  const PlainSpace<kBatched, kRadiusQueries> space{p.point, p.levels, queries.at[warp], queries.range[warp]};
+  RadiusSearch<PlainSpace<kBatched, kRadiusQueries>> search(space, p.a.limit, active);
+  search.run(queries.row[warp], row_ptr, col, distance2, /*is_double=*/false);
+  write_counts(search, queries.row[warp], num_found);
 }
 
 // cell[i] and how many points of that cell were counted before point i.
@@ -443,9 +336,11 @@ __global__ void __launch_bounds__(kGroups)
   sorted_index[position] = static_cast<std::int32_t>(i);
 }
 
-cudaError_t sort_points(const KnnArguments& a, const Workspace& space, cudaStream_t stream) {
+cudaError_t sort_points(const NeighbourArguments& a, const PlainWorkspace& space, cudaStream_t stream) {
+  if (is_ordered(a)) return space.order.sort(a, stream);
+  const auto* coordinate = static_cast<const float*>(a.coordinate);
   if (a.count > kMaxCounted) {
-    launch_morton_keys<std::uint64_t, kFineBits>(a.coordinate, a.count, a.dimension, space.partial, space.key,
+    launch_morton_keys<std::uint64_t, kFineBits>(coordinate, a.count, a.dimension, space.partial, space.key,
                                                  space.index, stream);
     if (const cudaError_t status = cudaGetLastError()) return status;
     return SortPairs<std::uint64_t>::run(space.key, space.index, a.count, 3 * kFineBits, space.sorted_key,
@@ -453,37 +348,107 @@ cudaError_t sort_points(const KnnArguments& a, const Workspace& space, cudaStrea
   }
   static_assert(kGroups == 1024 && kGroups % kKeyThreads == 0);
   auto* cell = reinterpret_cast<std::uint32_t*>(space.key);
-  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(a.coordinate, a.count, a.dimension, space.partial,
+  partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, a.count, a.dimension, space.partial,
                                                         space.cell_count, kCells);
   count_cells<<<blocks_for(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
-      a.coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
+      coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
   scatter_points<<<blocks_for(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
                                                                        a.count, space.sorted_index);
   return cudaGetLastError();
 }
 
-}  // namespace
-
-std::size_t knn_workspace_bytes(std::int64_t count) {
-  Workspace space{};
-  return lay_out(nullptr, count, space);
-}
-
-cudaError_t nearest_neighbours(const KnnArguments& a, cudaStream_t stream) {
-  Workspace space{};
-  lay_out(static_cast<char*>(a.workspace), a.count, space);
-  if (const cudaError_t status = sort_points(a, space, stream)) return status;
-  make_leaves<<<static_cast<unsigned>((a.count + kLeafThreads - 1) / kLeafThreads), kLeafThreads, 0,
-                stream>>>(a.coordinate, a.count, a.dimension, space.sorted_index, space.point, space.levels);
+cudaError_t make_plain_boxes(const NeighbourArguments& a, const PlainWorkspace& space, cudaStream_t stream) {
+  make_leaves<<<blocks_for(a.count, kLeafThreads), kLeafThreads, 0, stream>>>(
+      static_cast<const float*>(a.coordinate), a.count, a.dimension, space.sorted_index, space.point,
+      space.levels);
+  constexpr int kBoxThreads = 256;
   for (int level = 2; level <= space.levels.top; ++level) {
     const std::int64_t threads = static_cast<std::int64_t>(space.levels.count[level]) * kLeaf;
-    make_boxes<<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(space.levels, level);
+    make_boxes<<<blocks_for(threads, kBoxThreads), kBoxThreads, 0, stream>>>(space.levels, level);
   }
-  if (a.k <= kLeaf) {
-    launch_search<1>(a, space, stream);
+  return cudaGetLastError();
+}
+
+PlainArguments plain_arguments(const NeighbourArguments& a, const PlainWorkspace& space) {
+  return {a, is_ordered(a) ? space.order.ordered() : OrderedQueries{}, space.point, space.levels};
+}
+
+unsigned search_blocks(const NeighbourArguments& a, int queries) {
+  return blocks_for(a.num_queries, kSearchThreads / kLeaf * queries);
+}
+
+template <bool kBatched, int kSlots, int kQueries>
+void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
+  search_leaves<kBatched, kSlots, kQueries>
+      <<<search_blocks(p.a, kQueries), kSearchThreads, 0, stream>>>(p, out);
+}
+
+template <bool kBatched>
+void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
+  if (out.k <= kLeaf) {
+    launch_search<kBatched, 1, 8>(p, out, stream);
+  } else if (out.k <= 2 * kLeaf) {
+    launch_search<kBatched, 2, 8>(p, out, stream);
   } else {
-    launch_search<2>(a, space, stream);
+    launch_search<kBatched, kMaxNeighbours / kLeaf, 2>(p, out, stream);
   }
+}
+
+void launch_radius(const PlainArguments& p, std::int32_t* num_found, const std::int64_t* row_ptr,
+                   std::int32_t* col, void* distance2, cudaStream_t stream) {
+  const unsigned blocks = search_blocks(p.a, kRadiusQueries);
+  if (p.a.ptr == nullptr) {
+    search_radius<false><<<blocks, kSearchThreads, 0, stream>>>(p, num_found, row_ptr, col, distance2);
+  } else {
+    search_radius<true><<<blocks, kSearchThreads, 0, stream>>>(p, num_found, row_ptr, col, distance2);
+  }
+}
+
+bool is_plain(const NeighbourArguments& a) {
+  return !a.is_double && a.dimension <= 3 && a.box == nullptr;
+}
+
+}  // namespace
+
+std::size_t neighbour_workspace_bytes(const NeighbourArguments& a) {
+  Arena arena(nullptr);
+  if (!is_plain(a)) return general_workspace_bytes(a);
+  lay_out(a, arena);
+  return arena.used();
+}
+
+cudaError_t nearest_neighbours(const NeighbourArguments& a, const NeighbourListsOut& out,
+                               cudaStream_t stream) {
+  if (!is_plain(a)) return general_nearest_neighbours(a, out, stream);
+  Arena arena(a.workspace);
+  const PlainWorkspace space = lay_out(a, arena);
+  if (const cudaError_t status = sort_points(a, space, stream)) return status;
+  if (const cudaError_t status = make_plain_boxes(a, space, stream)) return status;
+  const PlainArguments p = plain_arguments(a, space);
+  if (a.ptr == nullptr) {
+    launch_search<false>(p, out, stream);
+  } else {
+    launch_search<true>(p, out, stream);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t count_within(const NeighbourArguments& a, std::int32_t* num_found, cudaStream_t stream) {
+  if (!is_plain(a)) return general_count_within(a, num_found, stream);
+  Arena arena(a.workspace);
+  const PlainWorkspace space = lay_out(a, arena);
+  if (const cudaError_t status = sort_points(a, space, stream)) return status;
+  if (const cudaError_t status = make_plain_boxes(a, space, stream)) return status;
+  launch_radius(plain_arguments(a, space), num_found, nullptr, nullptr, nullptr, stream);
+  return cudaGetLastError();
+}
+
+cudaError_t list_within(const NeighbourArguments& a, const std::int64_t* row_ptr, std::int32_t* col,
+                        void* distance2, cudaStream_t stream) {
+  if (!is_plain(a)) return general_list_within(a, row_ptr, col, distance2, stream);
+  Arena arena(a.workspace);
+  const PlainWorkspace space = lay_out(a, arena);
+  launch_radius(plain_arguments(a, space), nullptr, row_ptr, col, distance2, stream);
   return cudaGetLastError();
 }
 
