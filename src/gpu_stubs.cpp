@@ -13,6 +13,9 @@ namespace topomask {
 int num_gpus() {
   return 0;
 }
+std::uint64_t capture_id(c10::Device) {
+  return 0;
+}
 bool cuda_is_built() {
   return false;
 }
@@ -26,7 +29,10 @@ std::string device_name(c10::Device) {
 }
 
 // graph
-TransposedEntries transpose_entries_cuda(const at::Tensor&, const at::Tensor&, std::int64_t) {
+TransposedEntries transpose_entries_cuda(const at::Tensor&, const at::Tensor&, std::int64_t, bool) {
+  fail_without_cuda();
+}
+at::Tensor entry_rows_cuda(const at::Tensor&, std::int64_t) {
   fail_without_cuda();
 }
 Graph transposed_cuda(const Graph&) {
@@ -58,7 +64,10 @@ Graph knn_graph_cuda(const at::Tensor&, const KnnOptions&) {
 at::Tensor sample_walks_cuda(const Graph&, const WalkPlan&, int) {
   fail_without_cuda();
 }
-WalkFeatures sample_walk_features_cuda(const Graph&, const WalkPlan&, int) {
+WalkFeatures sample_walk_features_cuda(const Graph&, const WalkPlan&, int, bool) {
+  fail_without_cuda();
+}
+WalkFeatures one_hot_features_cuda(std::int64_t, c10::Device) {
   fail_without_cuda();
 }
 at::Tensor modulate_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
@@ -77,6 +86,9 @@ DeviceRows device_rows(const SparsePattern&) {
   fail_without_cuda();
 }
 DeviceRows device_columns(const SparsePattern&) {
+  fail_without_cuda();
+}
+at::Tensor empty_values(const SparsePattern&, at::IntArrayRef, const at::TensorOptions&) {
   fail_without_cuda();
 }
 at::Tensor multiply_cuda(const SparsePattern&, const at::Tensor&, const at::Tensor&, bool) {

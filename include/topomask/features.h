@@ -28,11 +28,18 @@ struct WalkFeatures {
   std::int64_t num_columns = 0;
   int max_hops = 0;
   bool exact = false;  // the ensemble enumerates every walk: no randomness is left
+  // An upper bound of the entries of a row, from the number of walks and their lengths; -1: unknown.
+  std::int64_t longest_row = -1;
+  // On a GPU: there is room for the most entries and deposits there can be, and only row_ptr[N] and
+  // deposit_ptr[row_ptr[N]] tell how many there are. Entries beyond have column 0 and no deposits, so that
+  // their values are 0.
+  bool padded = false;
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }
   std::int64_t num_deposits() const { return hop.size(0); }
-  WalkFeatures to(c10::Device device) const;
+  WalkFeatures to(c10::Device device) const;  // on another device without padding
+  WalkFeatures trimmed() const;               // without padding; waits for the device where there is some
 
   // values[e] = sum over the deposits of entry e of load * f[hop]; differentiable in f.
   // f: [F] or [heads, F], float32 or float64, on the device of the features; f_k = 0 beyond F. Result: [nnz]
@@ -51,6 +58,9 @@ struct FeatureOptions {
   WalkOptions walks;
   Ensembles ensembles = Ensembles::shared;
   bool importance_weights = true;  // false: the ad-hoc variant, every visit counts 1 (Eq. 21)
+  // Asymmetric ensembles on a GPU: pad the features (see WalkFeatures), so that the host never waits for
+  // their size. It is always so while a CUDA graph is captured.
+  bool padded = false;
 };
 
 // Phi and Psi with M_hat = Phi Psi^T. The key walks run on the transpose of W, so that the product estimates
@@ -62,7 +72,7 @@ struct GraphFeatures {
 };
 
 WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options,
-                                  bool importance_weights = true);
+                                  bool importance_weights = true, bool padded = false);
 GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options);
 WalkFeatures one_hot_features(std::int64_t num_nodes, c10::Device device = c10::kCPU);
 

@@ -43,10 +43,13 @@ struct Graph {
   at::Tensor weight;   // [E] float32, finite, may be negative
   bool directed = false;
   // An undirected graph stores each edge in both rows (a self-loop once).
+  // Entries of every row where they are known to be as many, or -1. On a GPU the host then knows the sizes of
+  // what is made of the graph, and never waits for them.
+  std::int64_t out_degree = -1;
 
   Graph();  // no nodes
   // Trusts its arguments; from_csr_tensors checks them.
-  Graph(at::Tensor row_ptr, at::Tensor col, at::Tensor weight, bool directed);
+  Graph(at::Tensor row_ptr, at::Tensor col, at::Tensor weight, bool directed, std::int64_t out_degree = -1);
 
   // Takes over the vectors without a copy; trusts that the columns are in range and ascend.
   static Graph from_csr(CsrArrays rows, bool directed);

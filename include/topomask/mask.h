@@ -26,8 +26,11 @@ struct SparsePattern {
   // [N] int32, or undefined: rows in the order in which a GPU works on them. Neighbours in it share the
   // cache, wherever they stand in memory; results do not depend on it.
   at::Tensor order;
-  std::int64_t longest_row =
-      -1;  // an upper bound of its entries where one is known, which spares a GPU counting
+  // An upper bound of its entries where one is known, which spares a GPU counting.
+  std::int64_t longest_row = -1;
+  // On a GPU `col` may be longer than row_ptr[N] says. The entries beyond are in no row and hold column 0;
+  // values are 0 there, and so are gradients. The host then need not know how many entries there are.
+  bool padded = false;
 
   std::int64_t num_nodes() const { return row_ptr.size(0) - 1; }
   std::int64_t nnz() const { return col.size(0); }

@@ -168,7 +168,7 @@ class MaskAttentionOnGpu : public torch::autograd::Function<MaskAttentionOnGpu> 
       at::Tensor grad_value;
       if (context->needs_input_grad(3 + which)) {
         const std::int64_t sums = share.shape.heads / row_attention_summed_heads(pass);
-        grad_value = at::empty({share.shape.batch, sums, pattern.nnz()}, options);
+        grad_value = empty_values(pattern, {share.shape.batch, sums, pattern.nnz()}, options);
       }
       pass.grad_value = from_pair(grad_value, 0);
       const at::Tensor weights = at::empty({share.pairs(), pattern.nnz(), 2}, options);

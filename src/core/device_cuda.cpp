@@ -1,6 +1,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
 #include "core/gpu.h"
@@ -10,6 +11,18 @@ namespace topomask {
 
 int num_gpus() {
   return static_cast<int>(c10::cuda::device_count());  // never throws
+}
+
+std::uint64_t capture_id(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  const c10::cuda::CUDAGuard guard(device);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  if (cudaStreamGetCaptureInfo(c10::cuda::getCurrentCUDAStream(), &status, &id) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // the legacy stream, while another one is captured
+    return 0;
+  }
+  return status == cudaStreamCaptureStatusNone ? 0 : id + 1;
 }
 
 bool cuda_is_built() {

@@ -115,7 +115,9 @@ Graph knn_graph(const at::Tensor& points, const KnnOptions& options) {
       std::sort(rows.col.begin() + i * k, rows.col.begin() + (i + 1) * k);
   });
   if (options.symmetric) return Graph::from_csr(symmetric_pattern(rows.view()), false).to(points.device());
-  return Graph::from_csr(std::move(rows), true).to(points.device());
+  Graph graph = Graph::from_csr(std::move(rows), true).to(points.device());
+  graph.out_degree = k;
+  return graph;
 }
 
 }  // namespace topomask

@@ -6,14 +6,17 @@
 
 namespace topomask {
 
-// The entries of a pattern, column by column and by row within a column.
+// The entries of a pattern, column by column and by row within a column. A pattern may be padded: entries
+// beyond row_ptr[N], which are in no row, come after all columns.
 struct TransposedEntries {
   at::Tensor ptr;    // [columns+1] int64
   at::Tensor row;    // [E] int32
-  at::Tensor entry;  // [E] int32: the position in the pattern
+  at::Tensor entry;  // [E] int32, or int64 where `wide`: the position in the pattern
 };
 TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Tensor& col,
-                                         std::int64_t num_columns);
+                                         std::int64_t num_columns, bool wide = false);
+// [entries] int32: the row of each entry, 0 for those beyond row_ptr[N]. row_ptr: [N+1], contiguous.
+at::Tensor entry_rows_cuda(const at::Tensor& row_ptr, std::int64_t entries);
 
 Graph transposed_cuda(const Graph& graph);
 // `order`: a permutation, on the graph's device.

@@ -45,8 +45,13 @@ bool is_symmetric_view(const CsrView& graph) {
 
 Graph::Graph() : Graph(from_csr({}, false)) {}
 
-Graph::Graph(at::Tensor row_ptr_, at::Tensor col_, at::Tensor weight_, bool directed_)
-    : row_ptr(std::move(row_ptr_)), col(std::move(col_)), weight(std::move(weight_)), directed(directed_) {}
+Graph::Graph(at::Tensor row_ptr_, at::Tensor col_, at::Tensor weight_, bool directed_,
+             std::int64_t out_degree_)
+    : row_ptr(std::move(row_ptr_)),
+      col(std::move(col_)),
+      weight(std::move(weight_)),
+      directed(directed_),
+      out_degree(out_degree_) {}
 
 Graph Graph::from_csr(CsrArrays rows, bool directed) {
   check(!rows.row_ptr.empty() && rows.row_ptr.front() == 0 &&
@@ -148,7 +153,7 @@ CsrView Graph::view() const {
 }
 
 Graph Graph::to(c10::Device device) const {
-  return {row_ptr.to(device), col.to(device), weight.to(device), directed};
+  return {row_ptr.to(device), col.to(device), weight.to(device), directed, out_degree};
 }
 
 at::Tensor Graph::to_dense() const {
@@ -182,7 +187,7 @@ Graph Graph::with_weight(at::Tensor new_weight) const {
   check(new_weight.defined() && new_weight.dim() == 1 && new_weight.size(0) == num_entries() &&
             new_weight.scalar_type() == at::kFloat,
         "Graph::with_weight: expected weight [{}] of float32, got {}", num_entries(), describe(new_weight));
-  return {row_ptr, col, std::move(new_weight), directed};
+  return {row_ptr, col, std::move(new_weight), directed, out_degree};
 }
 
 Graph Graph::permuted(const at::Tensor& order) const {
@@ -191,7 +196,10 @@ Graph Graph::permuted(const at::Tensor& order) const {
                          order_tensor(permutation_from(order, num_nodes(), "Graph::permuted")).to(device()));
   }
   const CsrView rows = view();
-  return from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
+  Graph result =
+      from_csr(permute(rows, permutation_from(order, rows.num_nodes, "Graph::permuted")), directed);
+  result.out_degree = out_degree;
+  return result;
 }
 
 Graph normalise(const Graph& graph, Normalisation how) {

@@ -67,28 +67,54 @@ Graph symmetric_graph(const Graph& graph, cudaStream_t stream) {
 }  // namespace
 
 TransposedEntries transpose_entries_cuda(const at::Tensor& row_ptr, const at::Tensor& col,
-                                         std::int64_t num_columns) {
+                                         std::int64_t num_columns, bool wide) {
   const CudaLaunch launch(row_ptr);
   const std::int64_t entries = col.size(0);
   check(entries <= std::numeric_limits<std::int32_t>::max(),
         "transpose: a GPU transposes at most 2^31 - 1 entries, got {}", entries);
-  const at::Tensor columns = col.contiguous(), positions = at::arange(entries, col.options());
-  const at::Tensor sorted = at::empty_like(columns);
-  TransposedEntries result;
-  result.entry = at::empty_like(columns);
-  const int bits = static_cast<int>(
-      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(num_columns - 1, 1))));
+  const at::Tensor starts = row_ptr.contiguous(), columns = col.contiguous();
+  const at::Tensor lists = at::empty({4, entries}, columns.options());
+  auto* list = lists.data_ptr<std::int32_t>();
+  cuda::EntryLists a;
+  a.row_ptr = starts.const_data_ptr<std::int64_t>();
+  a.col = columns.const_data_ptr<std::int32_t>();
+  a.num_rows = starts.size(0) - 1;
+  a.entries = entries;
+  a.behind = static_cast<std::int32_t>(num_columns);
+  a.row = list;
+  a.key = list + entries;
+  a.position = list + 2 * entries;
+  check_cuda(cuda::list_entries(a, launch.stream), "transpose");
+  const at::Tensor sorted = lists.select(0, 3), entry = at::empty_like(columns);
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(num_columns) | 1));
   using Sort = SortPairs<std::uint32_t>;
   const std::size_t bytes = Sort::workspace_bytes(entries, bits);
   const at::Tensor workspace = bytes_on(col, bytes);
-  check_cuda(Sort::run(unsigned_data(columns), positions.const_data_ptr<std::int32_t>(), entries, bits,
+  check_cuda(Sort::run(reinterpret_cast<const std::uint32_t*>(a.key), a.position, entries, bits,
                        reinterpret_cast<std::uint32_t*>(sorted.data_ptr<std::int32_t>()),
-                       result.entry.data_ptr<std::int32_t>(), workspace.data_ptr(), bytes, launch.stream),
+                       entry.data_ptr<std::int32_t>(), workspace.data_ptr(), bytes, launch.stream),
              "transpose");
+  TransposedEntries result;
   result.ptr = offsets_from(sorted, num_columns, launch.stream);
-  result.row = rows_of_entries({row_ptr.contiguous(), columns, at::Tensor(), true}, launch.stream)
-                   .index_select(0, result.entry);
+  result.row = at::empty_like(columns);
+  result.entry = wide ? at::empty({entries}, starts.options()) : entry;
+  check_cuda(cuda::gather_rows(a.row, entry.const_data_ptr<std::int32_t>(), entries,
+                               result.row.data_ptr<std::int32_t>(),
+                               wide ? result.entry.data_ptr<std::int64_t>() : nullptr, launch.stream),
+             "transpose");
   return result;
+}
+
+at::Tensor entry_rows_cuda(const at::Tensor& row_ptr, std::int64_t entries) {
+  const CudaLaunch launch(row_ptr);
+  at::Tensor rows = at::empty({entries}, row_ptr.options().dtype(at::kInt));
+  cuda::EntryLists a;
+  a.row_ptr = row_ptr.const_data_ptr<std::int64_t>();
+  a.num_rows = row_ptr.size(0) - 1;
+  a.entries = entries;
+  a.row = rows.data_ptr<std::int32_t>();
+  check_cuda(cuda::list_entries(a, launch.stream), "entry_rows");
+  return rows;
 }
 
 Graph transposed_cuda(const Graph& graph) {
@@ -106,8 +132,8 @@ Graph permuted_cuda(const Graph& graph, const at::Tensor& order) {
   const auto [key, entry] = at::sort(row * nodes + col, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   if (nodes == 0) return graph;
   const at::Tensor rows = key.floor_divide(nodes).to(at::kInt), cols = key.remainder(nodes).to(at::kInt);
-  return {offsets_from(rows, nodes, launch.stream), cols, graph.weight.index_select(0, entry),
-          graph.directed};
+  return {offsets_from(rows, nodes, launch.stream), cols, graph.weight.index_select(0, entry), graph.directed,
+          graph.out_degree};
 }
 
 Graph normalise_cuda(const Graph& graph, Normalisation how) {
@@ -186,7 +212,7 @@ Graph nearest_graph(const at::Tensor& points, std::int64_t k, bool ascending, cu
   const std::int64_t count = ready.size(0);
   Graph graph(at::empty({count + 1}, ready.options().dtype(at::kLong)),
               at::empty({count * k}, ready.options().dtype(at::kInt)),
-              at::empty({count * k}, ready.options()), true);
+              at::empty({count * k}, ready.options()), true, k);
   const at::Tensor workspace = bytes_on(ready, cuda::knn_workspace_bytes(count));
   cuda::KnnArguments a;
   a.coordinate = ready.const_data_ptr<float>();

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <mutex>
 
 #include "topomask/mask.h"
@@ -20,6 +21,8 @@ struct SparsePattern::Derived {
   };
 
   std::mutex mutex;
+  // The CUDA graph that was being captured when they were made (core/gpu.h), or 0: nobody else can use them.
+  std::uint64_t capture = 0;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
   at::Tensor position;  // [nnz] int64: i N + j of each entry

@@ -25,6 +25,10 @@ TransposedPattern transpose_of(const SparsePattern& pattern);
 DeviceRows device_rows(const SparsePattern& pattern);
 DeviceRows device_columns(const SparsePattern& pattern);  // rows of the transpose
 
+// Room for values of a pattern: 0 where it is padded, for kernels write the entries of rows alone.
+at::Tensor empty_values(const SparsePattern& pattern, at::IntArrayRef sizes,
+                        const at::TensorOptions& options);
+
 // y_h = A_h x_h or A_h^T x_h; values: [1 or H, nnz], x: [H, N, C], both of one dtype, float32 or float64.
 at::Tensor multiply_cuda(const SparsePattern& pattern, const at::Tensor& values, const at::Tensor& x,
                          bool transposed);

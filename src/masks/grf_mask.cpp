@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/gpu.h"
 #include "core/random.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/gpu.h"
@@ -19,8 +20,10 @@ namespace topomask {
 namespace {
 
 std::shared_ptr<const SparsePattern> pattern_of(const WalkFeatures& features, c10::Device device) {
-  return std::make_shared<const SparsePattern>(
-      SparsePattern::from_rows(features.row_ptr, features.col).to(device));
+  SparsePattern pattern = SparsePattern::from_rows(features.row_ptr, features.col);
+  pattern.longest_row = features.longest_row;
+  pattern.padded = features.padded;
+  return std::make_shared<const SparsePattern>(pattern.to(device));
 }
 
 void move_to(WalkFeatures& features, c10::Device device) {
@@ -197,7 +200,9 @@ at::Tensor GrfMask::apply_transposed(const at::Tensor& x) const {
 
 std::vector<SparseEntries> GrfMask::entries() const {
   const bool learning = c10::GradMode::is_enabled() && modulation_.requires_grad();
-  if (learning || modulation_.is_inference()) return compute_entries();
+  // A CUDA graph computes the entries anew whenever it runs, and f may have changed by then.
+  const bool captured = capture_id(modulation_.device()) != 0;
+  if (learning || captured || modulation_.is_inference()) return compute_entries();
   const std::lock_guard<std::mutex> lock(cache_->mutex);
   const auto version = static_cast<std::uint32_t>(modulation_._version());
   if (cache_->entries.empty() || cache_->version != version) {

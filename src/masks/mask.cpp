@@ -12,6 +12,8 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/gpu.h"
+#include "graph/gpu.h"
 #include "graph/tensors.h"
 #include "masks/cpu/pattern.h"
 #include "masks/cpu/work_order.h"
@@ -26,21 +28,28 @@ namespace {
 at::Tensor positions_in(const SparsePattern& pattern) {
   const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
   at::Tensor& position = pattern.derived->position;
-  if (!position.defined()) {
-    const c10::InferenceMode learnable(false);  // gradients will ask for it too
-    const at::Tensor rows =
-        at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
-    position = rows * pattern.num_nodes() + pattern.col;
-  }
-  return position;
+  if (position.defined()) return position;
+  const c10::InferenceMode learnable(false);  // gradients will ask for it too
+  const at::Tensor found = entry_rows(pattern).to(at::kLong) * pattern.num_nodes() + pattern.col;
+  // What a CUDA graph computes is there for itself alone.
+  if (capture_id(pattern.device()) == 0) position = found;
+  return found;
 }
 
 }  // namespace
 
+at::Tensor entry_rows(const SparsePattern& pattern) {
+  if (pattern.device().is_cuda()) return entry_rows_cuda(pattern.row_ptr, pattern.nnz());
+  return at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
+}
+
 at::Tensor write_out(const SparsePattern& pattern, const at::Tensor& values) {
   const std::int64_t n = pattern.num_nodes();
   at::Tensor flat = at::zeros({values.size(0), n * n}, values.options());
-  return flat.index_copy_(1, positions_in(pattern), values).view({values.size(0), n, n});
+  // Entries in no row add their 0 to the first of all.
+  const at::Tensor written = pattern.padded ? flat.index_add_(1, positions_in(pattern), values)
+                                            : flat.index_copy_(1, positions_in(pattern), values);
+  return written.view({values.size(0), n, n});
 }
 
 std::shared_ptr<SparsePattern::Derived> SparsePattern::make_derived() {
@@ -75,6 +84,12 @@ SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
 
 SparsePattern SparsePattern::to(c10::Device target) const {
   if (target == device()) return *this;
+  if (padded) {
+    SparsePattern whole = from_rows(row_ptr, col.narrow(0, 0, row_ptr[num_nodes()].item<std::int64_t>()));
+    whole.order = order;
+    whole.longest_row = longest_row;
+    return whole.to(target);
+  }
   SparsePattern moved;
   const auto move = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(target) : tensor; };
   moved.row_ptr = move(row_ptr);

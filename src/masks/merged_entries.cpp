@@ -50,9 +50,12 @@ MergedEntries::Layout MergedEntries::make_layout(std::int64_t num_nodes,
     on_cpu.insert(on_cpu.end(), {row_ptr, col});
     rows.push_back({pattern.num_nodes(), part.offset, row_ptr.const_data_ptr<std::int64_t>(),
                     col.const_data_ptr<std::int32_t>()});
-    layout.slot.push_back(at::empty({pattern.nnz()}, at::kLong));
+    const std::int64_t entries =
+        rows.back().row_ptr[pattern.num_nodes()];  // without those that pad the pattern
+    layout.slot.push_back(at::empty({entries}, at::kLong));
+    layout.entries.push_back(entries);
     slots.push_back(layout.slot.back().data_ptr<std::int64_t>());
-    total += pattern.nnz();
+    total += entries;
   }
   const at::Tensor row_ptr = at::empty({num_nodes + 1}, at::kLong);
   count_merged_rows(num_nodes, rows, row_ptr.data_ptr<std::int64_t>());
@@ -97,8 +100,10 @@ std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
   for (std::size_t which = 0; which < patterns; ++which) {
     const Layout& layout = layouts_[which];
     std::vector<at::Tensor> values;
-    for (const PlacedEntries& part : parts)
-      values.push_back(values_for(part, which, patterns == 1, heads, options));
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const at::Tensor own = values_for(parts[p], which, patterns == 1, heads, options);
+      values.push_back(own.narrow(1, 0, layout.entries[p]));
+    }
     const at::Tensor zeros = at::zeros({heads, layout.pattern->nnz()}, options);
     at::Tensor sum;
     if (layout.disjoint) {

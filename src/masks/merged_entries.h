@@ -30,9 +30,10 @@ class MergedEntries {
  private:
   struct Layout {
     std::shared_ptr<const SparsePattern> pattern;
-    std::vector<at::Tensor> slot;  // per part: [nnz of the part] int64, where its entries stand
-    bool disjoint = false;         // no entry belongs to two parts
-    at::Tensor all_slots;          // the slots of all parts in a row, if disjoint
+    std::vector<at::Tensor> slot;       // per part: [nnz of the part] int64, where its entries stand
+    std::vector<std::int64_t> entries;  // of each part, without those that pad its pattern
+    bool disjoint = false;              // no entry belongs to two parts
+    at::Tensor all_slots;               // the slots of all parts in a row, if disjoint
   };
   static Layout make_layout(std::int64_t num_nodes, const std::vector<PlacedEntries>& parts,
                             std::size_t which);

@@ -3,11 +3,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
-#include <ATen/ops/searchsorted.h>
-#include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/gpu.h"
+#include "graph/gpu.h"
 #include "masks/derived_pattern.h"
 
 namespace topomask {
@@ -16,26 +17,30 @@ namespace {
 
 using Derived = SparsePattern::Derived;
 
-TransposedPattern sort_by_column(const SparsePattern& pattern) {
-  // A stable sort keeps the rows of a column ascending.
-  const auto [column, entry] = at::sort(pattern.col, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const at::Tensor rows =
-      at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
-  const at::Tensor nodes = at::arange(pattern.num_nodes() + 1, column.options());
-  return {at::searchsorted(column, nodes), rows.index({entry}).to(at::kInt), entry};
+// Called with the mutex held. What was made while a CUDA graph was captured is filled in when that graph
+// runs: for others it is made anew.
+Derived& derived_of(const SparsePattern& pattern) {
+  Derived& derived = *pattern.derived;
+  const std::uint64_t capture = capture_id(pattern.device());
+  if (derived.capture != 0 && derived.capture != capture) {
+    derived.transposed_ptr = derived.transposed_row = derived.transposed_entry = at::Tensor();
+    derived.rows = derived.columns = {};
+    derived.capture = 0;
+  }
+  return derived;
 }
 
-// Called with the mutex held.
-TransposedPattern transpose_locked(const SparsePattern& pattern) {
+TransposedPattern transpose_locked(const SparsePattern& pattern, Derived& derived) {
   if (pattern.transposed_ptr.defined()) {
     return {pattern.transposed_ptr, pattern.transposed_row, pattern.transposed_entry};
   }
-  Derived& derived = *pattern.derived;
   if (!derived.transposed_ptr.defined()) {
-    const TransposedPattern made = sort_by_column(pattern);
+    const TransposedEntries made =
+        transpose_entries_cuda(pattern.row_ptr, pattern.col, pattern.num_nodes(), /*wide=*/true);
     derived.transposed_row = made.row;
     derived.transposed_entry = made.entry;
     derived.transposed_ptr = made.ptr;
+    derived.capture = capture_id(pattern.device());
   }
   return {derived.transposed_ptr, derived.transposed_row, derived.transposed_entry};
 }
@@ -56,7 +61,15 @@ void find_long_rows(const at::Tensor& row_ptr, Derived::LongRows& found) {
   found.row = rows.to(at::kInt);
 }
 
-DeviceRows with_long_rows(DeviceRows rows, const Derived::LongRows& found) {
+// Finding long rows takes the host's waiting for their number: a padded pattern does without, and so does a
+// CUDA graph.
+DeviceRows with_long_rows(DeviceRows rows, const SparsePattern& pattern, const at::Tensor& row_ptr,
+                          Derived::LongRows& found) {
+  if (!found.known && (pattern.padded || capture_id(pattern.device()) != 0)) {
+    rows.uncut = true;
+    return rows;
+  }
+  if (!found.known) find_long_rows(row_ptr, found);
   if (!found.row.defined()) return rows;
   rows.num_long = found.row.size(0);
   rows.num_segments = found.segment_row.size(0);
@@ -73,30 +86,39 @@ const std::int32_t* order_of(const SparsePattern& pattern) {
 
 }  // namespace
 
+at::Tensor empty_values(const SparsePattern& pattern, at::IntArrayRef sizes,
+                        const at::TensorOptions& options) {
+  return pattern.padded ? at::zeros(sizes, options) : at::empty(sizes, options);
+}
+
 TransposedPattern transpose_of(const SparsePattern& pattern) {
   const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
-  return transpose_locked(pattern);
+  return transpose_locked(pattern, derived_of(pattern));
 }
 
 DeviceRows device_rows(const SparsePattern& pattern) {
   const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
-  Derived::LongRows& found = pattern.derived->rows;
-  const bool all_short = pattern.longest_row >= 0 && pattern.longest_row <= kSegmentEntries;
-  if (!found.known && !all_short) find_long_rows(pattern.row_ptr, found);
-  return with_long_rows({pattern.num_nodes(), pattern.nnz(), pattern.row_ptr.const_data_ptr<std::int64_t>(),
-                         pattern.col.const_data_ptr<std::int32_t>(), nullptr, order_of(pattern)},
-                        found);
+  DeviceRows rows{pattern.num_nodes(),
+                  pattern.nnz(),
+                  pattern.row_ptr.const_data_ptr<std::int64_t>(),
+                  pattern.col.const_data_ptr<std::int32_t>(),
+                  nullptr,
+                  order_of(pattern)};
+  if (pattern.longest_row >= 0 && pattern.longest_row <= kSegmentEntries) return rows;
+  return with_long_rows(rows, pattern, pattern.row_ptr, derived_of(pattern).rows);
 }
 
 DeviceRows device_columns(const SparsePattern& pattern) {
   const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
-  const TransposedPattern transposed = transpose_locked(pattern);
-  Derived::LongRows& found = pattern.derived->columns;
-  if (!found.known) find_long_rows(transposed.ptr, found);
-  return with_long_rows({pattern.num_nodes(), pattern.nnz(), transposed.ptr.const_data_ptr<std::int64_t>(),
-                         transposed.row.const_data_ptr<std::int32_t>(),
-                         transposed.entry.const_data_ptr<std::int64_t>(), order_of(pattern)},
-                        found);
+  Derived& derived = derived_of(pattern);
+  const TransposedPattern transposed = transpose_locked(pattern, derived);
+  const DeviceRows columns{pattern.num_nodes(),
+                           pattern.nnz(),
+                           transposed.ptr.const_data_ptr<std::int64_t>(),
+                           transposed.row.const_data_ptr<std::int32_t>(),
+                           transposed.entry.const_data_ptr<std::int64_t>(),
+                           order_of(pattern)};
+  return with_long_rows(columns, pattern, transposed.ptr, derived.columns);
 }
 
 }  // namespace topomask

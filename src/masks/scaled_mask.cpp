@@ -1,10 +1,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/repeat_interleave.h>
 
 #include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/parts.h"
+#include "masks/sparse_ops.h"
 #include "topomask/mask_combinators.h"
 
 namespace topomask {
@@ -42,10 +42,6 @@ at::Tensor scale_entries(const at::Tensor& values, const at::Tensor& scale, cons
   at::Tensor rows = as_rows(scale);
   if (head >= 0 && rows.size(0) > 1) rows = rows.narrow(0, head, 1);
   return values * at::embedding(rows.t(), node).t();
-}
-
-at::Tensor rows_of_entries(const SparsePattern& pattern) {
-  return at::repeat_interleave(pattern.row_ptr.diff(), std::optional<std::int64_t>(pattern.nnz()));
 }
 
 }  // namespace
@@ -107,7 +103,7 @@ std::vector<SparseEntries> ScaledMask::entries() const {
     const std::int64_t head = result.size() == 1 ? -1 : static_cast<std::int64_t>(k);
     const SparsePattern& pattern = *result[k].pattern;
     at::Tensor& values = result[k].values;
-    if (row_scale_.defined()) values = scale_entries(values, row_scale_, rows_of_entries(pattern), head);
+    if (row_scale_.defined()) values = scale_entries(values, row_scale_, entry_rows(pattern), head);
     values = scale_entries(values, column_scale_, pattern.col, head);
   }
   return result;

@@ -14,6 +14,9 @@ namespace topomask {
 SparseRows rows_of(const SparsePattern& pattern);             // the matrix
 SparseRows transposed_rows_of(const SparsePattern& pattern);  // its transpose, sharing the values
 
+// [nnz] int32 or int64: the row of each entry; 0 for those that only pad the pattern.
+at::Tensor entry_rows(const SparsePattern& pattern);
+
 // y_h = A_h x_h, or A_h^T x_h. values: [1 or H, nnz], x: [H, N, C]; differentiable in both.
 at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, const at::Tensor& values,
                          const at::Tensor& x, bool transposed);

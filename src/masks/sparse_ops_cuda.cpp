@@ -35,7 +35,7 @@ at::Tensor value_gradient_cuda(const SparsePattern& pattern, const at::Tensor& g
   const at::Tensor left = grad_out.contiguous(), right = x.contiguous();
   const CudaLaunch launch(left);
   const DeviceRows matrix = transposed ? device_columns(pattern) : device_rows(pattern);
-  at::Tensor grad = at::empty({value_heads, pattern.nnz()}, x.options());
+  at::Tensor grad = empty_values(pattern, {value_heads, pattern.nnz()}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_matmul_backward", [&] {
     check_cuda(
         sampled_dots_on_device(matrix, left.const_data_ptr<scalar_t>(), right.const_data_ptr<scalar_t>(),

@@ -11,8 +11,10 @@
 #include <limits>
 #include <mutex>
 
+#include "core/check.h"
 #include "core/cuda/primitives.h"
 #include "core/cuda_launch.h"
+#include "core/gpu.h"
 #include "graph/cuda/transform.h"
 #include "masks/cuda/sparse_product.h"
 #include "masks/cuda/sparse_product_pairs.h"
@@ -240,6 +242,11 @@ at::Tensor with_mirror_image(const at::Tensor& values, const std::int64_t* mirro
 ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
                                            std::shared_ptr<const SparsePattern> key,
                                            std::optional<std::int64_t> max_pairs) {
+  check(capture_id(query->device()) == 0,
+        "sparse product: a CUDA graph cannot count the entries of a product; make its pattern before the "
+        "capture, or "
+        "use asymmetric features");
+  check(!query->padded && !key->padded, "sparse product: expected features without padding, got padded ones");
   const CudaLaunch launch(query->row_ptr);
   ProductRows rows = product_rows(*query, *key, launch.stream);
   auto product =

@@ -7,7 +7,10 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "core/check.h"
+#include "core/gpu.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/modulate.h"
 #include "walks/cpu/sample.h"
@@ -95,47 +98,71 @@ at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
 
 at::Tensor WalkFeatures::to_dense(const at::Tensor& modulation) const {
   check(modulation.dim() == 1, "to_dense: modulation must be [terms], got {} dimensions", modulation.dim());
+  if (padded) return trimmed().to_dense(modulation);
   const at::Tensor rows = at::repeat_interleave(row_ptr.diff(), std::optional<std::int64_t>(col.size(0)));
   const at::Tensor dense = at::zeros({num_nodes(), num_columns}, modulation.options());
   return dense.index_put({rows, col.to(at::kLong)}, values(modulation));
 }
 
+WalkFeatures WalkFeatures::trimmed() const {
+  WalkFeatures whole = *this;
+  if (!padded) return whole;
+  const std::int64_t entries = row_ptr[num_nodes()].item<std::int64_t>();
+  const std::int64_t deposits = deposit_ptr[entries].item<std::int64_t>();
+  whole.col = col.narrow(0, 0, entries);
+  whole.deposit_ptr = deposit_ptr.narrow(0, 0, entries + 1);
+  whole.hop = hop.narrow(0, 0, deposits);
+  whole.load = load.narrow(0, 0, deposits);
+  whole.padded = false;
+  return whole;
+}
+
 WalkFeatures WalkFeatures::to(c10::Device device) const {
-  WalkFeatures moved = *this;
+  WalkFeatures moved = device == row_ptr.device() ? *this : trimmed();
   for (at::Tensor* part : {&moved.row_ptr, &moved.col, &moved.deposit_ptr, &moved.hop, &moved.load}) {
     *part = part->to(device);
   }
   return moved;
 }
 
-WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights) {
+WalkFeatures sample_walk_features(const Graph& graph, const WalkOptions& options, bool importance_weights,
+                                  bool padded) {
   const WalkPlan plan = compile_plan(options, importance_weights, true);
-  if (graph.row_ptr.is_cuda()) return sample_walk_features_cuda(graph, plan, options.max_hops);
+  if (graph.row_ptr.is_cuda()) return sample_walk_features_cuda(graph, plan, options.max_hops, padded);
   const CsrView rows = graph.view();
-  if (ensemble_is_exhaustive(rows, plan))
-    return features_from(enumerate_feature_pieces(rows, plan), options, true);
-  return features_from(sample_feature_pieces(rows, plan), options, false);
+  const bool exact = ensemble_is_exhaustive(rows, plan);
+  WalkFeatures features = features_from(
+      exact ? enumerate_feature_pieces(rows, plan) : sample_feature_pieces(rows, plan), options, exact);
+  features.longest_row = std::min(most_deposits(plan, graph.out_degree, rows.num_nodes), rows.num_nodes);
+  return features;
 }
 
 WalkFeatures one_hot_features(std::int64_t num_nodes, c10::Device device) {
+  if (device.is_cuda()) return one_hot_features_cuda(num_nodes, device);
   WalkFeatures features;
-  const at::TensorOptions there(device);
-  features.row_ptr = at::arange(num_nodes + 1, there.dtype(at::kLong));
-  features.col = at::arange(num_nodes, there.dtype(at::kInt));
+  features.row_ptr = at::arange(num_nodes + 1, at::kLong);
+  features.col = at::arange(num_nodes, at::kInt);
   features.deposit_ptr = features.row_ptr;
-  features.hop = at::zeros({num_nodes}, there.dtype(at::kShort));
-  features.load = at::ones({num_nodes}, there.dtype(at::kFloat));
+  features.hop = at::zeros({num_nodes}, at::kShort);
+  features.load = at::ones({num_nodes}, at::kFloat);
   features.num_columns = num_nodes;
   features.max_hops = 0;
   features.exact = true;
+  features.longest_row = 1;
   return features;
 }
 
 GraphFeatures sample_features(const Graph& graph, const FeatureOptions& options) {
   GraphFeatures result;
   result.ensembles = options.ensembles;
-  result.query = sample_walk_features(graph, options.walks, options.importance_weights);
-  if (options.ensembles == Ensembles::asymmetric) {
+  const bool asymmetric = options.ensembles == Ensembles::asymmetric;
+  check(asymmetric || capture_id(graph.device()) == 0,
+        "sample_features: a CUDA graph can capture asymmetric features alone; make shared or independent "
+        "ones before "
+        "the capture");
+  result.query =
+      sample_walk_features(graph, options.walks, options.importance_weights, asymmetric && options.padded);
+  if (asymmetric) {
     result.key = one_hot_features(graph.num_nodes(), graph.device());
     return result;
   }

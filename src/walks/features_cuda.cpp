@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "core/cuda/primitives.h"
 #include "core/cuda_launch.h"
+#include "core/gpu.h"
 #include "core/tensors.h"
 #include "walks/cuda/modulate.h"
 #include "walks/cuda/sample.h"
@@ -53,6 +54,8 @@ PlanOnDevice plan_on_device(const WalkPlan& plan, const at::Device& device) {
     std::copy(plan.inverse_continue.begin(), plan.inverse_continue.end(), p.continue_inline);
     return result;
   }
+  check(capture_id(device) == 0, "walks: a CUDA graph can capture walks of up to {} hops, got {}",
+        DeviceWalkPlan::kInlineHops, plan.max_hops);
   const std::int64_t hops = plan.max_hops;
   at::Tensor host = at::empty({2, hops}, at::kInt);
   std::memcpy(host.data_ptr<std::int32_t>(), plan.halt_below.data(), 4 * static_cast<std::size_t>(hops));
@@ -165,9 +168,28 @@ void choose_team(FeatureRowsArguments& a, std::int64_t visits, const at::Tensor&
   }
 }
 
-struct SampledRows {
-  at::Tensor row_ptr, col, deposit_ptr, hop, load;
-  bool regular = true;
+// Rows on their way: their deposits in a stage, and how many there are.
+struct StagedRows {
+  at::Tensor counts;    // [2, rows] int32: entries and deposits of each
+  at::Tensor offset;    // [rows+1, 2] int64: their sums
+  at::Tensor stage_at;  // [rows] int64
+  at::Tensor overflow;  // [rows] int32: rows that did not fit
+  at::Tensor status;    // FeatureStatus
+  at::Tensor scratch;
+  Stage stage;
+  FeatureRowsArguments arguments;
+
+  StagedRows(std::int64_t rows, std::int64_t deposits, const at::TensorOptions& on)
+      : counts(at::empty({2, rows}, on.dtype(at::kInt))),
+        offset(at::empty({rows + 1, 2}, on.dtype(at::kLong))),
+        stage_at(at::empty({rows}, on.dtype(at::kLong))),
+        overflow(at::empty({rows}, on.dtype(at::kInt))),
+        status(at::zeros({sizeof(FeatureStatus) / sizeof(std::int64_t)}, on.dtype(at::kLong))),
+        stage(deposits, on) {}
+
+  const OffsetPair* offsets() const {
+    return reinterpret_cast<const OffsetPair*>(offset.const_data_ptr<std::int64_t>());
+  }
 };
 
 // What the host must know before it can allocate: the sizes and the counters.
@@ -176,88 +198,87 @@ struct Totals {
   FeatureStatus status;
 };
 
-// Offsets of all rows to `offset` [rows+1, 2], and the totals to the host, in one wait.
-Totals scan_and_read(const at::Tensor& counts, const at::Tensor& offset, const at::Tensor& status,
-                     cudaStream_t stream) {
-  const std::int64_t rows = counts.size(1);
+void scan_sizes(const StagedRows& staged, cudaStream_t stream) {
+  const std::int64_t rows = staged.counts.size(1);
   const std::size_t bytes = ScanCountPairs::workspace_bytes(rows);
-  const at::Tensor workspace = bytes_on(counts, bytes);
-  const auto* count = counts.const_data_ptr<std::int32_t>();
-  auto* pairs = reinterpret_cast<OffsetPair*>(offset.data_ptr<std::int64_t>());
-  check_cuda(ScanCountPairs::run(count, count + rows, rows, pairs, workspace.data_ptr(), bytes, stream),
+  const at::Tensor workspace = bytes_on(staged.counts, bytes);
+  const auto* count = staged.counts.const_data_ptr<std::int32_t>();
+  auto* offset = reinterpret_cast<OffsetPair*>(staged.offset.data_ptr<std::int64_t>());
+  check_cuda(ScanCountPairs::run(count, count + rows, rows, offset, workspace.data_ptr(), bytes, stream),
              "walk features");
+}
+
+// Waits for the device.
+Totals read_totals(const StagedRows& staged, cudaStream_t stream) {
   const at::Tensor host = at::empty({static_cast<std::int64_t>(sizeof(Totals))},
                                     at::TensorOptions(at::kByte).pinned_memory(true));
   auto* totals = reinterpret_cast<Totals*>(host.data_ptr());
-  check_cuda(
-      cudaMemcpyAsync(&totals->sizes, pairs + rows, sizeof(OffsetPair), cudaMemcpyDeviceToHost, stream),
-      "walk features");
-  check_cuda(cudaMemcpyAsync(&totals->status, status.data_ptr(), sizeof(FeatureStatus),
+  check_cuda(cudaMemcpyAsync(&totals->sizes, staged.offsets() + staged.counts.size(1), sizeof(OffsetPair),
+                             cudaMemcpyDeviceToHost, stream),
+             "walk features");
+  check_cuda(cudaMemcpyAsync(&totals->status, staged.status.data_ptr(), sizeof(FeatureStatus),
                              cudaMemcpyDeviceToHost, stream),
              "walk features");
   check_cuda(cudaStreamSynchronize(stream), "walk features");
   return *totals;
 }
 
-SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, const WalkPlan& host_plan,
-                        std::int64_t first_row, std::int64_t num_rows, std::int32_t out_degree,
-                        std::int64_t most_visits, std::int64_t staged, cudaStream_t stream) {
-  const at::TensorOptions on = graph.row_ptr.options();
-  const at::Tensor counts = at::empty({2, num_rows}, on.dtype(at::kInt)),
-                   stage_at = at::empty({num_rows}, on.dtype(at::kLong)),
-                   overflow = at::empty({num_rows}, on.dtype(at::kInt)),
-                   status = at::zeros({sizeof(FeatureStatus) / sizeof(std::int64_t)}, on.dtype(at::kLong)),
-                   offset = at::empty({num_rows + 1, 2}, on.dtype(at::kLong));
-  SampledRows rows;
-  rows.row_ptr = at::empty({num_rows + 1}, on.dtype(at::kLong));
+// The walks of one call, on the device.
+struct Ensemble {
+  GraphOnDevice graph;
+  PlanOnDevice plan;
+  int walk_bits = 0;
+  cudaStream_t stream = nullptr;
+};
 
-  FeatureRowsArguments a;
-  a.plan = plan.plan;
-  a.graph = graph.graph;
+// Samples rows into a stage of `deposits`, enumerating all walks where out_degree is not negative. Nothing is
+// waited for.
+StagedRows stage_rows(const Ensemble& walks, std::int64_t first_row, std::int64_t num_rows,
+                      std::int32_t out_degree, std::int64_t most_visits, std::int64_t deposits) {
+  StagedRows staged(num_rows, deposits, walks.graph.row_ptr.options());
+  FeatureRowsArguments& a = staged.arguments;
+  a.plan = walks.plan.plan;
+  a.graph = walks.graph.graph;
   a.first_row = static_cast<std::int32_t>(first_row);
   a.num_rows = static_cast<std::int32_t>(num_rows);
   a.out_degree = out_degree;
-  a.walk_bits = bits_for(host_plan.num_walks - 1);
-  a.entries = counts.data_ptr<std::int32_t>();
+  a.walk_bits = walks.walk_bits;
+  a.entries = staged.counts.data_ptr<std::int32_t>();
   a.deposits = a.entries + num_rows;
-  a.stage_at = stage_at.data_ptr<std::int64_t>();
-  a.status = reinterpret_cast<FeatureStatus*>(status.data_ptr<std::int64_t>());
-  a.overflow_list = overflow.data_ptr<std::int32_t>();
-  at::Tensor scratch;
-  const Stage stage(staged, on);
-  stage.enter(a);
-  choose_team(a, most_visits, graph.row_ptr, scratch);
-  check_cuda(sample_feature_rows(a, stream), "walk features");
-  Totals totals = scan_and_read(counts, offset, status, stream);
-  rows.regular = totals.status.irregular == 0;
-  if (!rows.regular) return rows;
+  a.stage_at = staged.stage_at.data_ptr<std::int64_t>();
+  a.status = reinterpret_cast<FeatureStatus*>(staged.status.data_ptr<std::int64_t>());
+  a.overflow_list = staged.overflow.data_ptr<std::int32_t>();
+  staged.stage.enter(a);
+  choose_team(a, most_visits, walks.graph.row_ptr, staged.scratch);
+  check_cuda(sample_feature_rows(a, walks.stream), "walk features");
+  scan_sizes(staged, walks.stream);
+  return staged;
+}
 
-  // The few rows that did not fit once more, with room for all their visits.
-  const FeatureStatus first = totals.status;
-  Stage second(static_cast<std::int64_t>(first.overflow_visits), on);
-  at::Tensor second_scratch;
-  if (first.overflow_rows > 0) {
-    const at::Tensor list = overflow.clone();
-    status.zero_();
-    a.num_rows = static_cast<std::int32_t>(first.overflow_rows);
-    a.row_list = list.const_data_ptr<std::int32_t>();
-    a.stage_mark = kSecondStage;
-    second.enter(a);
-    choose_team(a, static_cast<std::int64_t>(first.overflow_most), graph.row_ptr, second_scratch);
-    check_cuda(sample_feature_rows(a, stream), "walk features");
-    totals = scan_and_read(counts, offset, status, stream);
-  }
+struct SampledRows {
+  at::Tensor row_ptr, col, deposit_ptr, hop, load;
+  bool regular = true;
+};
 
-  rows.col = at::empty({totals.sizes.first}, on.dtype(at::kInt));
-  rows.deposit_ptr = at::empty({totals.sizes.first + 1}, on.dtype(at::kLong));
-  rows.hop = at::empty({totals.sizes.second}, on.dtype(at::kShort));
-  rows.load = at::empty({totals.sizes.second}, on.dtype(at::kFloat));
+// Staged rows at their places, with room for so many entries and deposits. `second`: of rows that were done
+// again.
+SampledRows put_in_place(const StagedRows& staged, const Stage& second, std::int64_t entries,
+                         std::int64_t deposits, cudaStream_t stream) {
+  const at::TensorOptions on = staged.counts.options();
+  const std::int64_t num_rows = staged.counts.size(1);
+  SampledRows rows;
+  rows.row_ptr = at::empty({num_rows + 1}, on.dtype(at::kLong));
+  rows.col = at::empty({entries}, on.dtype(at::kInt));
+  rows.deposit_ptr = at::empty({entries + 1}, on.dtype(at::kLong));
+  rows.hop = at::empty({deposits}, on.dtype(at::kShort));
+  rows.load = at::empty({deposits}, on.dtype(at::kFloat));
   CompactArguments c;
   c.num_rows = static_cast<std::int32_t>(num_rows);
-  stage.enter(c, 0);
+  staged.stage.enter(c, 0);
   second.enter(c, 1);
-  c.stage_at = stage_at.const_data_ptr<std::int64_t>();
-  c.offset = reinterpret_cast<const OffsetPair*>(offset.const_data_ptr<std::int64_t>());
+  c.stage_at = staged.stage_at.const_data_ptr<std::int64_t>();
+  c.offset = staged.offsets();
+  c.capacity = entries;
   c.row_ptr = rows.row_ptr.data_ptr<std::int64_t>();
   c.col = rows.col.data_ptr<std::int32_t>();
   c.deposit_ptr = rows.deposit_ptr.data_ptr<std::int64_t>();
@@ -265,6 +286,37 @@ SampledRows sample_rows(const GraphOnDevice& graph, const PlanOnDevice& plan, co
   c.load = rows.load.data_ptr<float>();
   check_cuda(compact_feature_rows(c, stream), "walk features");
   return rows;
+}
+
+// Rows in exactly the memory they need; waits for the device.
+SampledRows sample_rows(const Ensemble& walks, std::int64_t first_row, std::int64_t num_rows,
+                        std::int32_t out_degree, std::int64_t most_visits, std::int64_t deposits) {
+  StagedRows staged = stage_rows(walks, first_row, num_rows, out_degree, most_visits, deposits);
+  Totals totals = read_totals(staged, walks.stream);
+  if (totals.status.irregular != 0) {
+    SampledRows none;
+    none.regular = false;
+    return none;
+  }
+
+  // The few rows that did not fit once more, with room for all their visits.
+  const FeatureStatus first = totals.status;
+  const Stage second(static_cast<std::int64_t>(first.overflow_visits), walks.graph.row_ptr.options());
+  at::Tensor list, scratch;
+  if (first.overflow_rows > 0) {
+    FeatureRowsArguments a = staged.arguments;
+    list = staged.overflow.clone();
+    staged.status.zero_();
+    a.num_rows = static_cast<std::int32_t>(first.overflow_rows);
+    a.row_list = list.const_data_ptr<std::int32_t>();
+    a.stage_mark = kSecondStage;
+    second.enter(a);
+    choose_team(a, static_cast<std::int64_t>(first.overflow_most), walks.graph.row_ptr, scratch);
+    check_cuda(sample_feature_rows(a, walks.stream), "walk features");
+    scan_sizes(staged, walks.stream);
+    totals = read_totals(staged, walks.stream);
+  }
+  return put_in_place(staged, second, totals.sizes.first, totals.sizes.second, walks.stream);
 }
 
 // As ensemble_is_exhaustive, given the out-degree.
@@ -345,14 +397,13 @@ at::Tensor sample_walks_cuda(const Graph& graph, const WalkPlan& plan, int max_h
   return paths;
 }
 
-WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan, int max_hops) {
-  const int sequence_bits = bits_for(plan.num_walks - 1) + bits_for(max_hops);
-  check(sequence_bits <= 32,
+WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan, int max_hops, bool padded) {
+  const int walk_bits = bits_for(plan.num_walks - 1);
+  check(walk_bits + bits_for(max_hops) <= 32,
         "walks: {} walks of {} hops are more than a GPU can number; sample them on the CPU", plan.num_walks,
         max_hops);
-  const CudaLaunch launch(graph.row_ptr);
-  const GraphOnDevice on_device = graph_on_device(graph, plan, launch.stream);
-  const PlanOnDevice device_plan = plan_on_device(plan, graph.row_ptr.device());
+  const bool captured = capture_id(graph.device()) != 0;
+  padded = padded || captured;
   const std::int64_t nodes = graph.num_nodes();
   const bool may_enumerate = plan.repelling && !plan.weighted_steps && plan.always_max;
   if (nodes == 0) {
@@ -361,20 +412,60 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
     nothing.exact = may_enumerate;
     return nothing;
   }
+  const CudaLaunch launch(graph.row_ptr);
+  const Ensemble walks{graph_on_device(graph, plan, launch.stream),
+                       plan_on_device(plan, graph.row_ptr.device()), walk_bits, launch.stream};
+  const LengthMoments length = length_moments(plan);
+  const double mean = 1 + static_cast<double>(plan.num_walks) * length.mean;
+  // Antithetic partners are coupled; twice the variance bounds that.
+  const double variance = (plan.antithetic ? 2 : 1) * static_cast<double>(plan.num_walks) * length.variance;
+  const std::int64_t most_visits = 1 + plan.num_walks * plan.max_hops;
 
-  const auto sample_all = [&](std::int32_t out_degree, std::int64_t most_visits, double mean,
-                              double variance) {
-    const std::int64_t turns = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(std::ceil(mean * static_cast<double>(nodes) / kMaxStagedDeposits)));
+  // The degree decides whether the walks are enumerated, and bounds their number.
+  const auto finish = [&](WalkFeatures features, std::int64_t degree) {
+    features.longest_row = std::min(most_deposits(plan, degree, nodes), nodes);
+    features.padded = padded;
+    return features;
+  };
+  const auto sample_padded = [&](std::int64_t degree) {
+    const bool enumerates = may_enumerate && ensemble_enumerates(plan, degree);
+    const std::int64_t of_row = most_deposits(plan, degree, nodes);
+    check(
+        of_row <= kMaxStagedDeposits / nodes,
+        "walks: padded features of {} nodes have room for {} deposits each, more than {} in all; sample them "
+        "without padding",
+        nodes, of_row, kMaxStagedDeposits);
+    const StagedRows staged =
+        stage_rows(walks, 0, nodes, enumerates ? static_cast<std::int32_t>(degree) : -1,
+                   enumerates ? walks_up_to(degree, plan.max_hops) : most_visits, nodes * of_row);
+    const Stage none(0, walks.graph.row_ptr.options());
+    return finish(
+        assemble({put_in_place(staged, none, nodes * std::min(of_row, nodes), nodes * of_row, launch.stream)},
+                 nodes, max_hops, enumerates),
+        degree);
+  };
+  if (padded) {
+    const bool unknown = may_enumerate && graph.out_degree < 0;
+    check(!unknown || !captured,
+          "walks: the degrees of the graph decide whether its walks are enumerated, and a CUDA graph cannot "
+          "wait for them; expected a graph with a known out_degree, as knn_graph makes");
+    return sample_padded(unknown ? common_degree(graph) : graph.out_degree);
+  }
+
+  const auto sample_all = [&](std::int32_t out_degree, std::int64_t visits, double mean_visits,
+                              double variance_of_visits) {
+    const auto turns = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(std::ceil(mean_visits * static_cast<double>(nodes) /
+                                               static_cast<double>(kMaxStagedDeposits))));
     const std::int64_t rows_a_turn = (nodes + turns - 1) / turns;
     std::vector<SampledRows> pieces;
     for (std::int64_t first = 0; first < nodes; first += rows_a_turn) {
       const std::int64_t rows = std::min(rows_a_turn, nodes - first);
       // Eight standard deviations more than expected; rows beyond that would be done again.
       const auto expected = static_cast<double>(rows);
-      const auto staged = static_cast<std::int64_t>(mean * expected + 8 * std::sqrt(variance * expected) + 1);
-      pieces.push_back(sample_rows(on_device, device_plan, plan, first, rows, out_degree, most_visits, staged,
-                                   launch.stream));
+      const auto staged = static_cast<std::int64_t>(mean_visits * expected +
+                                                    8 * std::sqrt(variance_of_visits * expected) + 1);
+      pieces.push_back(sample_rows(walks, first, rows, out_degree, visits, staged));
       if (!pieces.back().regular) break;
     }
     return pieces;
@@ -385,22 +476,20 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
     // is not: the host need not wait for the degrees.
     const std::int64_t guess = graph.num_entries() % nodes == 0 ? graph.num_entries() / nodes : -1;
     for (const bool look : {false, true}) {
-      const std::int64_t degree = look ? common_degree(graph) : guess;
+      const std::int64_t degree = graph.out_degree >= 0 ? graph.out_degree
+                                  : look                ? common_degree(graph)
+                                                        : guess;
       if (!ensemble_enumerates(plan, degree)) continue;
       const std::int64_t visits = walks_up_to(degree, plan.max_hops);
       std::vector<SampledRows> pieces =
           sample_all(static_cast<std::int32_t>(degree), visits, static_cast<double>(visits), 0);
-      if (pieces.back().regular) return assemble(std::move(pieces), nodes, max_hops, true);
+      if (pieces.back().regular) return finish(assemble(std::move(pieces), nodes, max_hops, true), degree);
     }
   }
-  const LengthMoments length = length_moments(plan);
-  const auto walks = static_cast<double>(plan.num_walks);
-  const double mean = 1 + walks * length.mean;
-  // Antithetic partners are coupled; twice the variance bounds that.
-  const double variance = (plan.antithetic ? 2 : 1) * walks * length.variance;
   const auto likely = static_cast<std::int64_t>(std::ceil(mean + 6 * std::sqrt(variance)));
-  const std::int64_t most_visits = std::min(likely, 1 + plan.num_walks * plan.max_hops);
-  return assemble(sample_all(-1, most_visits, mean, variance), nodes, max_hops, false);
+  return finish(
+      assemble(sample_all(-1, std::min(likely, most_visits), mean, variance), nodes, max_hops, false),
+      graph.out_degree);
 }
 
 namespace {
@@ -411,6 +500,26 @@ DepositView deposits_on_device(const at::Tensor& deposit_ptr, const at::Tensor& 
 }
 
 }  // namespace
+
+WalkFeatures one_hot_features_cuda(std::int64_t num_nodes, c10::Device device) {
+  const at::TensorOptions there(device);
+  WalkFeatures features;
+  features.row_ptr = at::empty({num_nodes + 1}, there.dtype(at::kLong));
+  features.col = at::empty({num_nodes}, there.dtype(at::kInt));
+  features.deposit_ptr = features.row_ptr;
+  features.hop = at::empty({num_nodes}, there.dtype(at::kShort));
+  features.load = at::empty({num_nodes}, there.dtype(at::kFloat));
+  features.num_columns = num_nodes;
+  features.max_hops = 0;
+  features.exact = true;
+  features.longest_row = 1;
+  const CudaLaunch launch(features.row_ptr);
+  check_cuda(write_one_hot(num_nodes, features.row_ptr.data_ptr<std::int64_t>(),
+                           features.col.data_ptr<std::int32_t>(), features.hop.data_ptr<std::int16_t>(),
+                           features.load.data_ptr<float>(), launch.stream),
+             "one-hot features");
+  return features;
+}
 
 at::Tensor modulate_cuda(const at::Tensor& f, const at::Tensor& deposit_ptr, const at::Tensor& hop,
                          const at::Tensor& load) {

@@ -151,6 +151,25 @@ std::vector<MaskCase> combined_cases() {
   all.push_back({"global tokens of low rank", {uniform({2, 8})}, [=](const auto& p, c10::Device) {
                    return std::make_shared<GlobalTokensMask>(std::make_shared<DegreeMask>(knn, p[0]), 2);
                  }});
+  // Features with room for more than there is; many walks of a star meet in its centre.
+  const Graph star = normalise(tree(600, [](std::int32_t) { return 0; }), Normalisation::random_walk);
+  const auto padded = [](const Graph& graph, const at::Tensor& f, c10::Device device) {
+    FeatureOptions options{.ensembles = Ensembles::asymmetric, .padded = true};
+    options.walks.num_walks = 12;
+    return std::make_shared<GrfMask>(on(graph, device), options, f);
+  };
+  all.push_back({"padded", {uniform({2, 4})}, [=](const auto& p, c10::Device device) {
+                   return padded(star, p[0], device);
+                 }});
+  all.push_back({"padded and scaled",
+                 {uniform({2, 4}), uniform({80}), uniform({2, 80})},
+                 [=](const auto& p, c10::Device device) {
+                   return std::make_shared<ScaledMask>(padded(knn, p[0], device), p[1], p[2]);
+                 }});
+  all.push_back({"padded in a sum", {uniform({2, 4})}, [=](const auto& p, c10::Device device) {
+                   return std::make_shared<SumMask>(std::vector<MaskPtr>{
+                       padded(knn, p[0], device), std::make_shared<NeighbourMask>(on(knn, device), 1)});
+                 }});
   all.push_back({"block diagonal", values, [=](const auto& p, c10::Device device) {
                    return std::make_shared<BlockDiagonalMask>(std::vector<MaskPtr>{
                        sparse(p[0], device), std::make_shared<NeighbourMask>(on(knn, device), 1)});
@@ -173,8 +192,11 @@ at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
       return mask.apply(x);
     case View::transposed:
       return mask.apply_transposed(x);
-    case View::entries:
-      return mask.entries().front().values.to(x.scalar_type()) * x.sum();
+    case View::entries: {
+      const SparseEntries entries = mask.entries().front();  // without what pads them
+      const auto count = entries.pattern->row_ptr[mask.num_nodes()].item<std::int64_t>();
+      return entries.values.narrow(1, 0, count).to(x.scalar_type()) * x.sum();
+    }
     case View::factors: {
       const LowRankFactors factors = mask.low_rank();
       return at::matmul(factors.left, factors.right.transpose(-2, -1)).to(x) * x.sum();

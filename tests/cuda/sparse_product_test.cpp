@@ -116,6 +116,25 @@ TEST(CudaSparseProducts, IsTheSameAtEveryRun) {
   }
 }
 
+// Weighted, coupled steps on a W that is not symmetric, with walks of their own for every head and for the
+// keys.
+TEST(CudaSparseProducts, AreTheCpusForEveryHead) {
+  TOPOMASK_NEEDS_GPU();
+  const Graph graph = normalise(testing::random_directed(300, 6), Normalisation::symmetric);
+  FeatureOptions options{.walks = testing::geometric_walks(10, 6), .ensembles = Ensembles::independent};
+  options.walks.step = StepLaw::weighted;
+  options.walks.coupling = Coupling::both;
+  const at::Tensor f = at::rand({3, 7});
+  const auto here = GrfMask::per_head(graph, options, f),
+             there = GrfMask::per_head(graph.to(kGpu), options, f.to(kGpu));
+  const std::vector<SparseEntries> expected = here->entries(), got = there->entries();
+  ASSERT_EQ(got.size(), 3u);
+  for (std::size_t head = 0; head < 3; ++head) {
+    expect_same_pattern(*got[head].pattern, *expected[head].pattern);
+    EXPECT_TRUE(at::equal(got[head].values.cpu(), expected[head].values));
+  }
+}
+
 TEST(CudaSparseProducts, RefusesAModulationElsewhere) {
   TOPOMASK_NEEDS_GPU();
   EXPECT_THROW(GrfMask(karate_club().to(kGpu), {}, at::ones({1, 5})), Error);

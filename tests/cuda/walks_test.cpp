@@ -90,6 +90,32 @@ TEST_P(CudaWalks, GiveTheSameFeaturesBitForBit) {
   }
 }
 
+// With room for more than there is: the same rows, and nothing behind them.
+TEST_P(CudaWalks, GiveTheSamePaddedFeatures) {
+  const Graph& graph = GetParam().graph;
+  const Graph on_gpu = graph.to(kGpu);
+  for (const WalkCase& c : walk_cases()) {
+    SCOPED_TRACE(c.name);
+    const WalkFeatures padded = sample_walk_features(on_gpu, c.options, true, /*padded=*/true),
+                       expected = sample_walk_features(graph, c.options);
+    expect_same(padded, expected);
+    EXPECT_FALSE(padded.trimmed().padded);
+    if (graph.num_nodes() == 0) continue;
+    EXPECT_TRUE(padded.padded);
+    const at::Tensor f = at::rand({2, 5}, padded.load.options()).requires_grad_(),
+                     f_cpu = f.detach().cpu().requires_grad_();
+    const at::Tensor values = padded.values(f), own = expected.values(f_cpu);
+    EXPECT_TRUE(at::equal(values.narrow(1, 0, expected.nnz()).cpu(), own));
+    EXPECT_EQ(values.slice(1, expected.nnz()).count_nonzero().item<std::int64_t>(), 0);
+    EXPECT_EQ(padded.col.slice(0, expected.nnz()).count_nonzero().item<std::int64_t>(), 0);
+    const at::Tensor grad = at::randn_like(values);
+    values.backward(grad);
+    own.backward(grad.narrow(1, 0, expected.nnz()).cpu());
+    EXPECT_TRUE(at::allclose(f.grad().cpu(), f_cpu.grad(), 1e-5, 1e-5));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // Walks of a node, their coupling, and a side of the grid: rows of few columns and of many.
 class CudaLargeRows : public testing::OnGpu<std::tuple<std::int64_t, Coupling, std::int64_t>> {};
 
@@ -136,6 +162,9 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
       const WalkFeatures expected = sample_walk_features(graph, options, importance);
       EXPECT_TRUE(expected.exact);
       expect_same(sample_walk_features(on_gpu, options, importance), expected);
+      const WalkFeatures padded = sample_walk_features(on_gpu, options, importance, /*padded=*/true);
+      expect_same(padded, expected);
+      EXPECT_EQ(padded.num_deposits(), 2000 * (1 + k + k * k + k * k * k));
     }
   }
   // Sinks: the mean degree is 2, the degree of all others 4.

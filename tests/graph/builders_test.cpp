@@ -1,6 +1,7 @@
 #include "topomask/graph_builders.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
@@ -196,6 +197,17 @@ TEST(Builders, KnnGraph) {
   EXPECT_EQ(indices.sizes(), (std::vector<std::int64_t>{300, 4}));
   EXPECT_THROW(knn_graph(points, {.k = 300}), Error);
   EXPECT_THROW(knn_graph(points[0], {.k = 1}), Error);
+}
+
+TEST(Builders, KnowTheDegreeOfNeighbours) {
+  const at::Tensor points = at::rand({30, 2});
+  const Graph graph = knn_graph(points, {.k = 4});
+  EXPECT_EQ(graph.out_degree, 4);
+  EXPECT_EQ(normalise(graph, Normalisation::symmetric).out_degree, 4);
+  EXPECT_EQ(graph.permuted(at::arange(30).flip(0)).out_degree, 4);
+  EXPECT_EQ(graph.to(at::kCPU).out_degree, 4);
+  EXPECT_EQ(graph.transposed().out_degree, -1);
+  EXPECT_EQ(knn_graph(points, {.k = 4, .symmetric = true}).out_degree, -1);
 }
 
 TEST(Builders, SameForAnyNumberOfThreads) {

@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
+#include "walks/cpu/walk_plan.h"
 
 namespace topomask {
 namespace {
@@ -54,6 +55,31 @@ at::Tensor features_from_walks(const Graph& graph, const WalkOptions& options, c
     }
   }
   return phi;
+}
+
+TEST(Features, BoundTheirRows) {
+  const Graph cloud = knn_graph(at::rand({60, 2}), {.k = 3});
+  for (const Graph& graph : {cloud, karate_club(), signed_directed()}) {
+    for (const std::int64_t num_walks : {1, 4, 27, 200}) {
+      WalkOptions options;
+      options.num_walks = num_walks;
+      options.max_hops = 5;
+      options.p_halt = 0.1;
+      const WalkFeatures features = sample_walk_features(graph, options);
+      EXPECT_FALSE(features.padded);
+      EXPECT_LE(features.row_ptr.diff().max().item<std::int64_t>(), features.longest_row);
+      EXPECT_LE(features.longest_row, std::min(1 + 5 * num_walks, graph.num_nodes()));
+    }
+  }
+  WalkPlan plan;
+  plan.num_walks = 27;
+  plan.max_hops = 3;
+  EXPECT_EQ(most_deposits(plan, 3, 1000), 1 + 3 + 9 + 27);
+  EXPECT_EQ(most_deposits(plan, -1, 1000), 1 + 3 * 27);
+  EXPECT_EQ(most_deposits(plan, 4, 1000), 1 + 4 + 16 + 27);
+  EXPECT_EQ(most_deposits(plan, 3, 10), 1 + 3 + 9 + 10);
+  EXPECT_EQ(most_deposits(plan, 0, 10), 1);
+  EXPECT_EQ(one_hot_features(4).longest_row, 1);
 }
 
 struct Case {

@@ -25,6 +25,32 @@ __global__ void write_entry_rows(const std::int64_t* row_ptr, std::int64_t num_r
   for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes) out[e] = static_cast<std::int32_t>(row);
 }
 
+__global__ void write_entry_lists(const __grid_constant__ EntryLists lists) {
+  const auto write = [&](std::int64_t e, std::int32_t row, bool in_a_row) {
+    lists.row[e] = row;
+    if (lists.key != nullptr) lists.key[e] = in_a_row ? lists.col[e] : lists.behind;
+    if (lists.position != nullptr) lists.position[e] = static_cast<std::int32_t>(e);
+  };
+  const auto [row, lane] = row_lane();
+  if (row < lists.num_rows) {
+    const std::int64_t end = lists.row_ptr[row + 1];
+    for (std::int64_t e = lists.row_ptr[row] + lane; e < end; e += kLanes)
+      write(e, static_cast<std::int32_t>(row), true);
+  }
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t e = lists.row_ptr[lists.num_rows] + row * kLanes + lane; e < lists.entries; e += threads)
+    write(e, 0, false);
+}
+
+__global__ void write_gathered(const std::int32_t* row, const std::int32_t* entry, std::int64_t entries,
+                               std::int32_t* sorted_row, std::int64_t* wide_entry) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= entries) return;
+  const std::int32_t e = entry[i];
+  sorted_row[i] = row[e];
+  if (wide_entry != nullptr) wide_entry[i] = e;
+}
+
 // Each entry that begins a row writes where the rows since the entry before it begin.
 __global__ void write_offsets(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
                               std::int64_t* row_ptr) {
@@ -66,6 +92,20 @@ cudaError_t entry_rows(const std::int64_t* row_ptr, std::int64_t num_rows, std::
                        cudaStream_t stream) {
   if (num_rows == 0) return cudaSuccess;
   write_entry_rows<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(row_ptr, num_rows, row);
+  return cudaGetLastError();
+}
+
+cudaError_t list_entries(const EntryLists& lists, cudaStream_t stream) {
+  if (lists.entries == 0) return cudaSuccess;
+  write_entry_lists<<<blocks_for(lists.num_rows * kLanes + 1, kThreads), kThreads, 0, stream>>>(lists);
+  return cudaGetLastError();
+}
+
+cudaError_t gather_rows(const std::int32_t* row, const std::int32_t* entry, std::int64_t entries,
+                        std::int32_t* sorted_row, std::int64_t* wide_entry, cudaStream_t stream) {
+  if (entries == 0) return cudaSuccess;
+  write_gathered<<<blocks_for(entries, kThreads), kThreads, 0, stream>>>(row, entry, entries, sorted_row,
+                                                                         wide_entry);
   return cudaGetLastError();
 }
 

@@ -11,6 +11,22 @@ namespace topomask::cuda {
 cudaError_t entry_rows(const std::int64_t* row_ptr, std::int64_t num_rows, std::int32_t* row,
                        cudaStream_t stream);
 
+// The entries of a pattern as a sort by columns takes them: row[e], position[e] = e and key[e] = col[e].
+// `entries` may be more than row_ptr[num_rows]: those beyond are in no row, and get row 0 and key `behind`.
+// col, key and position may be null.
+struct EntryLists {
+  const std::int64_t* row_ptr = nullptr;  // [num_rows+1]
+  const std::int32_t* col = nullptr;      // [entries]
+  std::int64_t num_rows = 0, entries = 0;
+  std::int32_t behind = 0;
+  std::int32_t *row = nullptr, *key = nullptr, *position = nullptr;  // [entries] out
+};
+cudaError_t list_entries(const EntryLists& lists, cudaStream_t stream);
+
+// sorted_row[i] = row[entry[i]] and wide_entry[i] = entry[i]; wide_entry may be null.
+cudaError_t gather_rows(const std::int32_t* row, const std::int32_t* entry, std::int64_t entries,
+                        std::int32_t* sorted_row, std::int64_t* wide_entry, cudaStream_t stream);
+
 // row_ptr [num_rows+1] of entries whose rows, `sorted_row` [entries], ascend.
 cudaError_t offsets_of_sorted(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
                               std::int64_t* row_ptr, cudaStream_t stream);

@@ -26,7 +26,7 @@ __device__ inline Item item_at(const DeviceRows& rows, std::int64_t index, bool 
   item.row = rows.order == nullptr ? static_cast<std::int32_t>(index) : rows.order[index];
   item.first = rows.row_ptr[item.row];
   const std::int64_t count = rows.row_ptr[item.row + 1] - item.first;
-  item.mine = count <= kSegmentEntries;
+  item.mine = rows.uncut || count <= kSegmentEntries;
   item.count = item.mine ? static_cast<std::int32_t>(count) : 0;
   return item;
 }

@@ -18,6 +18,9 @@ struct DeviceRows {
   const std::int64_t* entry = nullptr;    // [nnz] where each value stands, or null: in order
   const std::int32_t* order = nullptr;    // [num_rows] rows as they are worked on, or null: ascending
 
+  // True where the host does not know which rows are long: one group of lanes works on each, however long it
+  // is.
+  bool uncut = false;
   std::int64_t num_long = 0, num_segments = 0;
   const std::int32_t* long_row = nullptr;       // [num_long] rows of more than kSegmentEntries entries
   const std::int32_t* segment_ptr = nullptr;    // [num_long+1] segments of a long row

@@ -9,6 +9,16 @@
 
 namespace topomask {
 
+std::int64_t most_deposits(const WalkPlan& plan, std::int64_t out_degree, std::int64_t num_nodes) {
+  const std::int64_t most = std::min(plan.num_walks, num_nodes);
+  std::int64_t reached = 1, total = 1;
+  for (int hop = 0; hop < plan.max_hops; ++hop) {
+    reached = out_degree < 0 ? most : std::min(reached * out_degree, most);
+    total += reached;
+  }
+  return total;
+}
+
 namespace {
 
 constexpr std::int64_t kNodesPerTask = 8192;

@@ -30,6 +30,10 @@ struct WalkPlan {
   }
 };
 
+// The most (node, hop) pairs that the walks of one start can visit, the start included. out_degree: of every
+// node, or -1 where it is not known.
+std::int64_t most_deposits(const WalkPlan& plan, std::int64_t out_degree, std::int64_t num_nodes);
+
 // Where a walker on node u goes for a random word x, and by what it multiplies its load on the way.
 //
 // slots > 0: every degree divides `slots`, so one table lookup [u, floor(x * slots / 2^32)] replaces the

@@ -267,6 +267,12 @@ __global__ void compact_rows(const __grid_constant__ CompactArguments a) {
   const std::int64_t row =
       (static_cast<std::int64_t>(blockIdx.x) * kCompactThreads + threadIdx.x) / kCompactLanes;
   const int lane = static_cast<int>(threadIdx.x) % kCompactLanes;
+  const OffsetPair all = a.offset[a.num_rows];
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kCompactThreads;
+  for (std::int64_t e = all.first + row * kCompactLanes + lane; e < a.capacity; e += threads) {
+    a.col[e] = 0;
+    a.deposit_ptr[e + 1] = all.second;
+  }
   if (row >= a.num_rows) return;
   const OffsetPair begin = a.offset[row], end = a.offset[row + 1];
   const std::int64_t first_entry = begin.first, entries = end.first - begin.first;
@@ -288,6 +294,17 @@ __global__ void compact_rows(const __grid_constant__ CompactArguments a) {
     a.row_ptr[row + 1] = end.first;
     a.deposit_ptr[end.first] = end.second;
   }
+}
+
+__global__ void one_hot(std::int64_t num_nodes, std::int64_t* row_ptr, std::int32_t* col, std::int16_t* hop,
+                        float* load) {
+  const std::int64_t node = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (node > num_nodes) return;
+  row_ptr[node] = node;
+  if (node == num_nodes) return;
+  col[node] = static_cast<std::int32_t>(node);
+  hop[node] = 0;
+  load[node] = 1.0f;
 }
 
 __global__ void weighted_steps(DeviceGraph graph, bool importance_weights, std::uint32_t* edge_below,
@@ -363,6 +380,14 @@ cudaError_t prepare_weighted_steps(const DeviceGraph& graph, bool importance_wei
   const auto blocks = static_cast<unsigned>((graph.num_nodes + kThreads - 1) / kThreads);
   if (blocks == 0) return cudaSuccess;
   weighted_steps<<<blocks, kThreads, 0, stream>>>(graph, importance_weights, edge_below, edge_factor);
+  return cudaGetLastError();
+}
+
+cudaError_t write_one_hot(std::int64_t num_nodes, std::int64_t* row_ptr, std::int32_t* col, std::int16_t* hop,
+                          float* load, cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  const auto blocks = static_cast<unsigned>((num_nodes + kThreads) / kThreads);
+  one_hot<<<blocks, kThreads, 0, stream>>>(num_nodes, row_ptr, col, hop, load);
   return cudaGetLastError();
 }
 

@@ -108,13 +108,18 @@ struct CompactArguments {
   const std::int32_t* stage_first[2] = {};
   const std::int64_t* stage_at = nullptr;
   const OffsetPair* offset = nullptr;   // [rows+1] first entry and first deposit of a row
+  std::int64_t capacity = 0;            // of col; entries beyond the last row get column 0 and no deposits
   std::int64_t* row_ptr = nullptr;      // [rows+1] out
-  std::int32_t* col = nullptr;          // [nnz] out
-  std::int64_t* deposit_ptr = nullptr;  // [nnz+1] out
+  std::int32_t* col = nullptr;          // [capacity] out
+  std::int64_t* deposit_ptr = nullptr;  // [capacity+1] out
   std::int16_t* hop = nullptr;          // [deposits] out
   float* load = nullptr;                // [deposits] out
 };
 cudaError_t compact_feature_rows(const CompactArguments& arguments, cudaStream_t stream);
+
+// One entry a row, on the diagonal, with a deposit of 1 at hop 0. row_ptr: [N+1], col, hop, load: [N].
+cudaError_t write_one_hot(std::int64_t num_nodes, std::int64_t* row_ptr, std::int32_t* col, std::int16_t* hop,
+                          float* load, cudaStream_t stream);
 
 // paths: [N, num_walks, hops + 1], -1 where a walk is over. `scratch` as above, for repelling walkers beyond
 // 32.
