@@ -85,6 +85,7 @@ GraphOnDevice graph_on_device(const Graph& graph, const WalkPlan& plan, cudaStre
   result.weight = graph.weight.contiguous();
   DeviceGraph& g = result.graph;
   g.num_nodes = graph.num_nodes();
+  g.out_degree = graph.out_degree;
   g.row_ptr = result.row_ptr.const_data_ptr<std::int64_t>();
   g.col = result.col.const_data_ptr<std::int32_t>();
   g.weight = result.weight.const_data_ptr<float>();

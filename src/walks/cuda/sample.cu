@@ -398,6 +398,7 @@ std::size_t feature_team_bytes(int capacity, const DeviceWalkPlan& plan, bool en
 
 cudaError_t sample_feature_rows(const FeatureRowsArguments& arguments, cudaStream_t stream) {
   if (arguments.num_rows == 0) return cudaSuccess;
+  if (enumerates_in_slots(arguments)) return enumerate_in_slots(arguments, stream);
   if (arguments.out_degree >= 0) return launch_feature_rows<Mode::enumerate>(arguments, stream);
   if (arguments.plan.repelling) return launch_feature_rows<Mode::repelling>(arguments, stream);
   return launch_feature_rows<Mode::independent>(arguments, stream);

@@ -18,6 +18,7 @@ namespace topomask {
 
 struct DeviceGraph {
   std::int64_t num_nodes = 0;
+  std::int64_t out_degree = -1;               // entries of every row where they are as many, or -1
   const std::int64_t* row_ptr = nullptr;      // [N+1]
   const std::int32_t* col = nullptr;          // [E]
   const float* weight = nullptr;              // [E]
@@ -96,6 +97,10 @@ constexpr std::size_t kMaxWarpTeamBytes = 48 * 1024;
 constexpr std::size_t kMaxBlockTeamBytes = 200 * 1024;
 
 cudaError_t sample_feature_rows(const FeatureRowsArguments& arguments, cudaStream_t stream);
+
+// The enumeration of up to 64 visits a row (enumerate.cu), which sample_feature_rows calls where it can.
+bool enumerates_in_slots(const FeatureRowsArguments& arguments);
+cudaError_t enumerate_in_slots(const FeatureRowsArguments& arguments, cudaStream_t stream);
 
 constexpr std::int64_t kSecondStage = std::int64_t{1} << 62;
 
