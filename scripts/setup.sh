@@ -28,12 +28,13 @@ required=(
   'libgtest-dev|<gtest/gtest.h>' 'libgmock-dev|<gmock/gmock.h>' 'libhwy-dev|<hwy/highway.h>'
   'libzip-dev|<zip.h>' 'zlib1g-dev|<zlib.h>' 'liblzma-dev|<lzma.h>' 'libspng-dev|<spng.h>'
   'libturbojpeg0-dev|<turbojpeg.h>' 'libtomlplusplus-dev|<toml++/toml.h>'
-  'libcairo2-dev|<cairo/cairo.h>' 'fonts-dejavu-core|font'
+  'libcairo2-dev|<cairo/cairo.h>'
 )
 # The build goes on without these; the job that needs one says so.
 optional=(
   'ccache|ccache' 'clang|clang++' 'clang-format|clang-format' 'libclang-rt-dev|libfuzzer'
   'libbenchmark-dev|<benchmark/benchmark.h>' 'libnanoflann-dev|<nanoflann.hpp>'
+  'fonts-dejavu-core|font'  # else pictures are lettered in Cairo's built-in font
   # Charts of HTML reports, and a browser to test them in.
   'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js' 'chromium|chromium' 'chromium-driver|chromedriver'
 )

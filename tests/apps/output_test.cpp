@@ -183,7 +183,9 @@ TEST(Pictures, EveryFileSaysWhatMadeItOnWhichMachine) {
   const std::string stem = ::testing::TempDir() + "/topomask_picture_test";
   const CaptionedPicture picture{
       .width = 300, .height = 100, .caption = "what was timed", .draw = [](Picture&) {}};
-  const Provenance provenance{"topomask demo --out " + std::string(200, 'x') + " --seed 1", "a machine"};
+  // Paths may be long and need not be UTF-8.
+  const Provenance provenance{
+      "topomask demo --out " + std::string(200, 'x') + "\xff\xc3 \u00b5\u00b2 --seed 1", "a machine"};
   for (const char* extension : {".png", ".svg"}) {
     const std::vector<Picture::Text> texts = write_picture(picture, provenance, stem + extension);
     std::string all;
@@ -192,13 +194,24 @@ TEST(Pictures, EveryFileSaysWhatMadeItOnWhichMachine) {
       all += text.text + " ";
     }
     expect_readable(texts, 300, 1000);
-    for (const char* part : {"what was timed", "topomask demo", "--seed 1", "a machine"})
+    for (const char* part :
+         {"what was timed", "topomask demo", "\ufffd\ufffd \u00b5\u00b2 --seed 1", "a machine"})
       EXPECT_THAT(all, HasSubstr(part));
     const std::string bytes = read_file(stem + extension);
     EXPECT_THAT(bytes, HasSubstr(extension == std::string(".png") ? "PNG" : "<svg"));
     std::remove((stem + extension).c_str());
   }
   EXPECT_THROW(write_picture(picture, provenance, stem + ".gif"), Error);
+}
+
+TEST(Pictures, TextHasItsWidthWhateverItHolds) {
+  const double width = text_width("mmmm", 10);
+  EXPECT_GT(width, 30);
+  EXPECT_LT(width, 60);
+  for (const char* odd :
+       {"\xff", "\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\x80", "\u00b5", "\U0001f600"})
+    EXPECT_GT(text_width(odd, 10), 0) << odd;
+  EXPECT_EQ(text_width("mmmm", 10), width);
 }
 
 TEST(Pictures, PngHoldsWhatWasDrawn) {

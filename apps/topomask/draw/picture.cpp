@@ -86,12 +86,45 @@ cairo_t* measuring_context() {
   return context.get();
 }
 
+// The letters of a UTF-8 text; what is no UTF-8 (a path may be anything) becomes the replacement character,
+// since Cairo draws nothing more after an invalid text.
+std::vector<std::string> letters(const std::string& text) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t at) {
+      return static_cast<unsigned char>(at < text.size() ? text[at] : 0);
+    };
+    const unsigned char first = byte(i);
+    const std::size_t length = first < 0x80   ? 1
+                               : first < 0xc2 ? 0
+                               : first < 0xe0 ? 2
+                               : first < 0xf0 ? 3
+                               : first < 0xf5 ? 4
+                                              : 0;
+    bool valid = length > 0;
+    for (std::size_t k = 1; k < length; ++k) valid = valid && (byte(i + k) & 0xc0) == 0x80;
+    // Overlong forms, surrogates, and beyond the last letter.
+    const unsigned char second = byte(i + 1);
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
+      valid = false;
+    result.push_back(valid ? text.substr(i, length) : "\ufffd");
+    i += valid ? length : 1;
+  }
+  return result;
+}
+
+std::string cleaned(const std::string& text) {
+  return fmt::format("{}", fmt::join(letters(text), ""));
+}
+
 }  // namespace
 
 double text_width(const std::string& text, double size) {
   set_font(measuring_context(), size);
   cairo_text_extents_t extents;
-  cairo_text_extents(measuring_context(), text.c_str(), &extents);
+  cairo_text_extents(measuring_context(), cleaned(text).c_str(), &extents);
+  check_status(cairo_status(measuring_context()));
   return extents.x_advance;
 }
 
@@ -105,10 +138,9 @@ std::vector<std::string> wrap_text(const std::string& text, double size, double 
     for (std::string word; words >> word;) {
       if (!line.empty() && !fits(line + " " + word)) lines.push_back(std::exchange(line, ""));
       if (!line.empty()) line += " ";
-      for (const char c : word) {
-        const bool inside_letter = (static_cast<unsigned char>(c) & 0xc0) == 0x80;  // of UTF-8
-        if (!inside_letter && !line.empty() && !fits(line + c)) lines.push_back(std::exchange(line, ""));
-        line += c;
+      for (const std::string& letter : letters(word)) {
+        if (!line.empty() && !fits(line + letter)) lines.push_back(std::exchange(line, ""));
+        line += letter;
       }
     }
     lines.push_back(line);
@@ -183,7 +215,7 @@ void Picture::text(Point at, const std::string& text, const TextStyle& style) {
   cairo_translate(context, at.x, at.y);
   if (style.upwards) cairo_rotate(context, -M_PI / 2);
   cairo_move_to(context, -shift, digit.height / 2);
-  cairo_show_text(context, text.c_str());
+  cairo_show_text(context, cleaned(text).c_str());
   cairo_restore(context);
   // Letters such as g reach below the line by about as much as brackets reach above it.
   const double height = 1.3 * style.size;

@@ -1,4 +1,4 @@
-// The files of apps/topomask/report, as they were when the program was built.
+// The files of apps/topomask/report/assets, as they were when the program was built.
 #pragma once
 
 #include <string_view>

@@ -8,7 +8,7 @@ namespace topomask::cli {
 
 inline constexpr const char* kReportFile = "report.html";
 
-// What report_data.h collects, as a page.
+// What report/data.h collects, as a page.
 std::string render_page(const nlohmann::ordered_json& report);
 
 // Collects the finished runs of an experiment's folder, or of a run's, and writes them to `path` (empty:
