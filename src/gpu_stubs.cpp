@@ -159,8 +159,8 @@ bool runs_on_tensor_cores(at::ScalarType, c10::Device, std::int64_t, std::int64_
 EngineResult dense_engine_forward_on_tensor_cores(const EngineInputs&, const at::Tensor&, bool) {
   fail_without_cuda();
 }
-EngineGradients dense_engine_backward_on_tensor_cores(const at::Tensor&, const EngineInputs&, const at::Tensor&,
-                                                      const EngineResult&, bool) {
+EngineGradients dense_engine_backward_on_tensor_cores(const at::Tensor&, const EngineInputs&,
+                                                      const at::Tensor&, const EngineResult&, bool) {
   fail_without_cuda();
 }
 at::Tensor as_rows(const at::Tensor&) {

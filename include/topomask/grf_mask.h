@@ -56,8 +56,8 @@ class GrfMask : public Mask {
 // M_alpha = sum_k alpha_k W^k exactly: matrix-free by Horner's rule, dense on demand.
 class PowerSeriesMask : public Mask {
  public:
-  // alpha: [K+1] or [heads, K+1], float; may require a gradient. `squared`: S S^T of that sum S, which is what
-  // graph random features with f = alpha estimate.
+  // alpha: [K+1] or [heads, K+1], float; may require a gradient. `squared`: S S^T of that sum S, which is
+  // what graph random features with f = alpha estimate.
   PowerSeriesMask(const Graph& graph, at::Tensor alpha, bool squared = false);
 
   std::string name() const override { return "power-series"; }

@@ -23,7 +23,7 @@ namespace topomask {
 enum class SettingType { integer, real, flag, word, text };
 
 struct MaskSetting {
-  std::string_view name;      // "num_walks"; the command line has --num-walks
+  std::string_view name;  // "num_walks"; the command line has --num-walks
   SettingType type = SettingType::text;
   std::string_view fallback;  // what it is where it is not given, as text; "" where that depends on the graph
   std::string_view description;
@@ -52,9 +52,9 @@ const std::vector<MaskInfo>& mask_catalogue();
 const MaskInfo& mask_info(std::string_view name);
 
 struct MaskRequest {
-  std::string mask;                              // a name of the catalogue
-  std::optional<Graph> graph;                    // before it is normalised; the setting `normalise` says how
-  std::int64_t num_nodes = 0;                    // where there is no graph
+  std::string mask;            // a name of the catalogue
+  std::optional<Graph> graph;  // before it is normalised; the setting `normalise` says how
+  std::int64_t num_nodes = 0;  // where there is no graph
   std::int64_t heads = 1;
   std::map<std::string, std::string> settings;   // as text: {"num_walks", "16"}
   std::map<std::string, at::Tensor> parameters;  // those that do not start as the catalogue says
@@ -64,8 +64,8 @@ struct MaskRequest {
 };
 MaskPtr make_mask(const MaskRequest& request);
 
-// One sentence where the mask would be large and another one would not (mask_size.h), before memory is spent on
-// it; else empty.
+// One sentence where the mask would be large and another one would not (mask_size.h), before memory is spent
+// on it; else empty.
 std::string mask_advice(const MaskRequest& request);
 
 }  // namespace topomask

@@ -73,22 +73,24 @@ at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask);
 
 // attention() as a forward and a backward pass, for the calls that have them.
 bool has_pure_passes(const AttentionOptions& options, Engine engine, const AttentionShape& shape);
-EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
-                               const AttentionOptions& options);
+EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const Mask& mask, const AttentionOptions& options);
 struct AttentionGradients {
   at::Tensor q, k, v;
   std::vector<at::Tensor> parameters;  // of the mask; undefined where none is wanted or there is none
 };
 // `learns`: which of the mask's parameters want a gradient.
 AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                      const at::Tensor& v, const MaskPtr& mask, const AttentionOptions& options,
-                                      const EngineResult& result, const std::vector<bool>& learns);
+                                      const at::Tensor& v, const MaskPtr& mask,
+                                      const AttentionOptions& options, const EngineResult& result,
+                                      const std::vector<bool>& learns);
 
 // Throws unless q, k and v are what attention() takes, for a mask of that name, number of nodes and heads.
 void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::string& mask, std::int64_t num_nodes, std::int64_t heads,
                               const AttentionOptions& options);
-// [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the guard.
+// [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the
+// guard.
 at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
 
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.

@@ -1,5 +1,5 @@
-// The engines of engines.h on a GPU: mask_engine_* over the kernels of cuda/row_attention.h, dense_engine_* over
-// those of cuda/dense_attention.h.
+// The engines of engines.h on a GPU: mask_engine_* over the kernels of cuda/row_attention.h, dense_engine_*
+// over those of cuda/dense_attention.h.
 #pragma once
 
 #include "attention/engines.h"
@@ -12,8 +12,8 @@ EngineGradients mask_engine_backward_on_gpu(const at::Tensor& grad_out, const En
                                             const std::vector<SparseEntries>& entries,
                                             const EngineResult& result, bool mask_learns);
 
-// bfloat16 or float16 on a GPU with tensor cores, d and d_v multiples of 8 up to 128. What does not fit runs on
-// ATen (dense_engine.cpp).
+// bfloat16 or float16 on a GPU with tensor cores, d and d_v multiples of 8 up to 128. What does not fit runs
+// on ATen (dense_engine.cpp).
 bool runs_on_tensor_cores(at::ScalarType dtype, c10::Device device, std::int64_t d, std::int64_t d_v);
 
 // dense_engine_forward and dense_engine_backward for what runs on tensor cores.

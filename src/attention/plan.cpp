@@ -83,8 +83,8 @@ PlanCandidate dense_candidate(const MaskProfile& mask, const Sizes& s, const Att
   return c;
 }
 
-PlanCandidate feature_candidate(const MaskProfile& mask, const Sizes& s, const AttentionShape& shape, bool softmax,
-                                double max_workspace) {
+PlanCandidate feature_candidate(const MaskProfile& mask, const Sizes& s, const AttentionShape& shape,
+                                bool softmax, double max_workspace) {
   PlanCandidate c;
   c.engine = Engine::feature;
   c.admissible = !softmax;

@@ -8,8 +8,8 @@
 #include "core/check.h"
 #include "data/io/records.h"
 #include "data/sources.h"
-#include "io/text.h"
 #include "io/files.h"
+#include "io/text.h"
 
 namespace topomask {
 

@@ -17,9 +17,9 @@
 #include "core/parallel.h"
 #include "graph/cpu/knn.h"
 #include "graph/cpu/limits.h"
+#include "graph/gpu.h"
 #include "graph/neighbour_task.h"
 #include "graph/tensors.h"
-#include "graph/gpu.h"
 
 namespace topomask {
 namespace {

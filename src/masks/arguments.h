@@ -36,7 +36,7 @@ at::Tensor multiply_factors(const Factors& factors, const at::Tensor& x, bool tr
 
 // A profile with what every mask says of itself.
 MaskProfile basic_profile(const Mask& mask, double multiply_adds_per_column, double bytes_per_column);
-MaskProfile dense_profile(const Mask& mask);                       // products with the whole matrix
+MaskProfile dense_profile(const Mask& mask);                        // products with the whole matrix
 MaskProfile factored_profile(const Mask& mask, std::int64_t rank);  // products with factors of that rank
 
 // What with_parameters is given: one tensor for each of the mask's own, of its shape and on its device.

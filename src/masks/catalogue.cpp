@@ -74,9 +74,7 @@ class Order {
     return parse_word<Value>(label(name), text(name));
   }
 
-  bool has_parameter(std::string_view name) const {
-    return request_.parameters.contains(std::string(name));
-  }
+  bool has_parameter(std::string_view name) const { return request_.parameters.contains(std::string(name)); }
   // The tensor that was given, [heads, ...] or [...] for every head, with the sizes of `start` but for one
   // dimension that may be free; else `start`, [1 or heads, ...], for every head.
   at::Tensor parameter(std::string_view name, const at::Tensor& start, int free_dimension = -1) const {
@@ -149,7 +147,8 @@ class Order {
 };
 
 constexpr std::int64_t kMostHops = 32767;
-constexpr std::uint32_t kLearnedFeaturesPurpose = 0x6C656172;  // keeps these draws apart from others of a seed
+constexpr std::uint32_t kLearnedFeaturesPurpose =
+    0x6C656172;  // keeps these draws apart from others of a seed
 
 FeatureOptions feature_options(const Order& order) {
   FeatureOptions options;
@@ -172,8 +171,8 @@ FeatureOptions feature_options(const Order& order) {
   const bool follows = walks.length == LengthLaw::survival && !order.is_given("max_hops");
   const std::int64_t hops =
       follows ? static_cast<std::int64_t>(walks.survival.size()) - 1 : order.integer("max_hops");
-  check(hops >= 0 && hops <= kMostHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(), kMostHops,
-        hops);
+  check(hops >= 0 && hops <= kMostHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(),
+        kMostHops, hops);
   walks.max_hops = static_cast<int>(hops);
   options.ensembles = order.word<Ensembles>("ensembles");
   options.importance_weights = order.flag("importance_weights");
@@ -183,8 +182,7 @@ FeatureOptions feature_options(const Order& order) {
 
 MaskPtr make_grf(const Order& order) {
   const FeatureOptions options = feature_options(order);
-  const at::Tensor f =
-      order.series("f", options.walks.max_hops, options.ensembles != Ensembles::asymmetric);
+  const at::Tensor f = order.series("f", options.walks.max_hops, options.ensembles != Ensembles::asymmetric);
   if (order.flag("shared_walks") || order.heads() == 1) {
     FeatureOptions own = options;
     if (!order.flag("shared_walks")) own.walks.seed = derive_seed(options.walks.seed, 0);
@@ -214,12 +212,14 @@ MaskPtr make_neighbours(const Order& order) {
   check(hops >= 0, "NeighbourMask: hops must be at least 0, got {}", hops);
   // No path is longer than there are nodes.
   const std::int64_t farthest = std::min(hops, std::max<std::int64_t>(order.num_nodes(), 1));
-  return std::make_shared<NeighbourMask>(order.graph(), static_cast<int>(farthest), order.flag("include_self"));
+  return std::make_shared<NeighbourMask>(order.graph(), static_cast<int>(farthest),
+                                         order.flag("include_self"));
 }
 
 MaskPtr make_degree(const Order& order) {
   std::int64_t last = order.is_given("max_degree") ? order.integer("max_degree") : -1;
-  check(last >= 0 || !order.is_given("max_degree"), "DegreeMask: max_degree must be at least 0, got {}", last);
+  check(last >= 0 || !order.is_given("max_degree"), "DegreeMask: max_degree must be at least 0, got {}",
+        last);
   if (last < 0 && order.has_parameter("logits")) last = 0;  // the tensor says how many there are
   if (last < 0) {
     const at::Tensor degrees = order.graph().row_ptr.diff();
@@ -227,8 +227,8 @@ MaskPtr make_degree(const Order& order) {
   }
   // z = sigmoid(log(1 + degree)) = (1 + degree) / (2 + degree)
   const at::Tensor logits = at::arange(1, last + 2, at::kDouble).log().unsqueeze(0);
-  return std::make_shared<DegreeMask>(order.graph(),
-                                      order.parameter("logits", logits, order.is_given("max_degree") ? -1 : 1));
+  return std::make_shared<DegreeMask>(
+      order.graph(), order.parameter("logits", logits, order.is_given("max_degree") ? -1 : 1));
 }
 
 std::vector<std::int64_t> extent_of(const Order& order) {
@@ -357,14 +357,35 @@ constexpr MaskParameter kF = {"f", "[heads, max_hops + 1]", "the series of init"
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries = {
-      {{"grf", "GRFMask", "graph random features with learnable f: M estimates sum_k (f * f)_k W^k", "O(N)",
-        "sparse", true, true, walk_settings("shared", "true"), {kF}},
+      {{"grf",
+        "GRFMask",
+        "graph random features with learnable f: M estimates sum_k (f * f)_k W^k",
+        "O(N)",
+        "sparse",
+        true,
+        true,
+        walk_settings("shared", "true"),
+        {kF}},
        make_grf},
-      {{"grf-asymmetric", "GRFMask", "graph random features with one-hot keys: M estimates sum_k f_k W^k", "O(N)",
-        "sparse", true, true, walk_settings("asymmetric", "true"), {kF}},
+      {{"grf-asymmetric",
+        "GRFMask",
+        "graph random features with one-hot keys: M estimates sum_k f_k W^k",
+        "O(N)",
+        "sparse",
+        true,
+        true,
+        walk_settings("asymmetric", "true"),
+        {kF}},
        make_grf},
-      {{"ad-hoc", "GRFMask", "graph random features without importance weights", "O(N)", "sparse", true, true,
-        walk_settings("shared", "false"), {kF}},
+      {{"ad-hoc",
+        "GRFMask",
+        "graph random features without importance weights",
+        "O(N)",
+        "sparse",
+        true,
+        true,
+        walk_settings("shared", "false"),
+        {kF}},
        make_grf},
       {{"power-series",
         "PowerSeriesMask",
@@ -383,7 +404,14 @@ const std::vector<Entry>& entries() {
        make_power_series},
       {{"none", "NoMask", "attention without a mask: all entries 1", "O(N)", "low rank", false, true, {}, {}},
        make_none},
-      {{"causal", "CausalMask", "M_ij = 1 for j <= i, as a prefix sum", "O(N)", "structured", false, true, {},
+      {{"causal",
+        "CausalMask",
+        "M_ij = 1 for j <= i, as a prefix sum",
+        "O(N)",
+        "structured",
+        false,
+        true,
+        {},
         {}},
        make_causal},
       {{"neighbours",
@@ -436,7 +464,8 @@ const std::vector<Entry>& entries() {
         "structured",
         true,
         true,
-        {{"laplacian", SettingType::word, "combinatorial", "L = D - A (combinatorial) or I - A / d (normalised)"}},
+        {{"laplacian", SettingType::word, "combinatorial",
+          "L = D - A (combinatorial) or I - A / d (normalised)"}},
         {{"beta", "[heads]", "1"}}},
        make_hypercube_heat},
       {{"shortest-path",
@@ -463,7 +492,8 @@ const std::vector<Entry>& entries() {
        make_learned_features},
       {{"spe-sine",
         "SineSPEMask",
-        "stochastic position encoding of a sequence: P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + phases_k)",
+        "stochastic position encoding of a sequence: P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + "
+        "phases_k)",
         "O(N R)",
         "low rank",
         false,
@@ -487,19 +517,70 @@ const std::vector<Entry>& entries() {
          kSeed},
         {{"query_filter", "[heads, taps]", "taps^-1/2"}, {"key_filter", "[heads, taps]", "as query_filter"}}},
        make_spe_convolutional},
-      {{"sparse", "SparseMask", "any sparse matrix: a pattern, and values that may be learned", "O(nonzeros)",
-        "sparse", true, false, {}, {{"values", "[heads, nonzeros]", ""}}}},
-      {{"low-rank", "LowRankMask", "any matrix of low rank: left right^T", "O(N R)", "low rank", false, false, {},
+      {{"sparse",
+        "SparseMask",
+        "any sparse matrix: a pattern, and values that may be learned",
+        "O(nonzeros)",
+        "sparse",
+        true,
+        false,
+        {},
+        {{"values", "[heads, nonzeros]", ""}}}},
+      {{"low-rank",
+        "LowRankMask",
+        "any matrix of low rank: left right^T",
+        "O(N R)",
+        "low rank",
+        false,
+        false,
+        {},
         {{"left", "[heads, N, rank]", ""}, {"right", "[heads, N, rank]", ""}}}},
-      {{"dense", "DenseMask", "any matrix", "O(N^2)", "dense", false, false, {}, {{"matrix", "[heads, N, N]", ""}}}},
+      {{"dense",
+        "DenseMask",
+        "any matrix",
+        "O(N^2)",
+        "dense",
+        false,
+        false,
+        {},
+        {{"matrix", "[heads, N, N]", ""}}}},
       {{"sum", "SumMask", "the sum of masks", "sum of the parts", "as the parts", false, false, {}, {}}},
-      {{"scaled", "ScaledMask", "diag(r) M diag(c)", "as the part", "as the part", false, false, {},
+      {{"scaled",
+        "ScaledMask",
+        "diag(r) M diag(c)",
+        "as the part",
+        "as the part",
+        false,
+        false,
+        {},
         {{"row_scale", "[heads, N]", ""}, {"column_scale", "[heads, N]", ""}}}},
-      {{"absolute", "AbsoluteMask", "|M|, entry by entry", "as the entries", "as the part", false, false, {}, {}}},
-      {{"global-tokens", "GlobalTokensMask", "tokens in front (CLS) that see and are seen by all", "as the part",
-        "as the part", false, false, {}, {}}},
-      {{"block-diagonal", "BlockDiagonalMask", "a batch of graphs, each with a mask of its own", "sum of the parts",
-        "as the parts", false, false, {}, {}}},
+      {{"absolute",
+        "AbsoluteMask",
+        "|M|, entry by entry",
+        "as the entries",
+        "as the part",
+        false,
+        false,
+        {},
+        {}}},
+      {{"global-tokens",
+        "GlobalTokensMask",
+        "tokens in front (CLS) that see and are seen by all",
+        "as the part",
+        "as the part",
+        false,
+        false,
+        {},
+        {}}},
+      {{"block-diagonal",
+        "BlockDiagonalMask",
+        "a batch of graphs, each with a mask of its own",
+        "sum of the parts",
+        "as the parts",
+        false,
+        false,
+        {},
+        {}}},
   };
   return kEntries;
 }

@@ -74,8 +74,7 @@ struct GrfMask::Symbolic {
 };
 
 GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor f)
-    : symbolic_(std::make_shared<Symbolic>()),
-      f_(as_rows("GrfMask", "f", std::move(f))) {
+    : symbolic_(std::make_shared<Symbolic>()), f_(as_rows("GrfMask", "f", std::move(f))) {
   check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == f_.size(0),
         "GrfMask: features must be one set of walks or one per head ({}), got {}", f_.size(0),
         features.size());
@@ -276,8 +275,8 @@ at::Tensor PowerSeriesMask::multiply(const at::Tensor& x, bool transposed) const
 }
 
 MaskProfile PowerSeriesMask::profile() const {
-  const double entries = static_cast<double>(pattern_->nnz()) * static_cast<double>(alpha_.size(1) - 1) *
-                         (squared_ ? 2 : 1);
+  const double entries =
+      static_cast<double>(pattern_->nnz()) * static_cast<double>(alpha_.size(1) - 1) * (squared_ ? 2 : 1);
   return basic_profile(*this, entries, 12 * entries);
 }
 

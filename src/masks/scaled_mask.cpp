@@ -54,8 +54,8 @@ ScaledMask::ScaledMask(MaskPtr mask, at::Tensor row_scale, at::Tensor column_sca
   heads_ = std::max({mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)});
   for (const std::int64_t heads : {mask_->heads(), heads_of(row_scale_), heads_of(column_scale_)})
     check(heads == 1 || heads == heads_,
-          "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}",
-          heads_, mask_->heads(), heads_of(row_scale_), heads_of(column_scale_));
+          "ScaledMask: mask, row_scale and column_scale must have 1 or {} heads, got {}, {} and {}", heads_,
+          mask_->heads(), heads_of(row_scale_), heads_of(column_scale_));
   if (row_scale_.defined() && column_scale_.defined())
     check_same_device("ScaledMask", "column_scale", column_scale_, "row_scale", row_scale_);
   if (const std::optional<c10::Device> own = mask_->device()) {

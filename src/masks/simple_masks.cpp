@@ -27,7 +27,8 @@ at::Tensor NoMask::multiply(const at::Tensor& x, bool) const {
 }
 
 Factors NoMask::factors() const {
-  const at::Tensor ones = at::ones({1, num_nodes_, 1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCPU)));
+  const at::Tensor ones =
+      at::ones({1, num_nodes_, 1}, at::TensorOptions(at::kFloat).device(device_.value_or(at::kCPU)));
   return {ones, ones};
 }
 
@@ -105,7 +106,8 @@ MaskPtr LearnedFeaturesMask::with_parameters(const std::vector<at::Tensor>& para
   return replaced(*this, parameters, {"features"}, &LearnedFeaturesMask::features_);
 }
 
-LowRankMask::LowRankMask(at::Tensor left, at::Tensor right) : left_(std::move(left)), right_(std::move(right)) {
+LowRankMask::LowRankMask(at::Tensor left, at::Tensor right)
+    : left_(std::move(left)), right_(std::move(right)) {
   check_parameter("LowRankMask", "left", left_, {-1, -1, -1}, "[H, N, R]");
   const std::string shape = fmt::format("[1 or H, {}, {}], as left", left_.size(1), left_.size(2));
   check_parameter("LowRankMask", "right", right_, {-1, left_.size(1), left_.size(2)}, shape.c_str());

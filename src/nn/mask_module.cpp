@@ -5,9 +5,9 @@
 #include "nn/dense_mask_module.h"
 #include "nn/few_tokens.h"
 #include "nn/rules.h"
-#include "topomask/mask_combinators.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
+#include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
 #include "topomask/nn.h"
 

@@ -29,8 +29,8 @@ std::optional<VariantParameter> mask_parameter(const VitOptions& options) {
     case AttentionVariant::neighbours:
       return std::nullopt;
     case AttentionVariant::toeplitz:
-      return VariantParameter{"offsets",
-                           {options.heads, (2 * options.grid_height() - 1) * (2 * options.grid_width() - 1)}};
+      return VariantParameter{
+          "offsets", {options.heads, (2 * options.grid_height() - 1) * (2 * options.grid_width() - 1)}};
     case AttentionVariant::learned_features:
       return VariantParameter{"features", {options.heads, nodes, nodes}};
     case AttentionVariant::power_series:

@@ -24,15 +24,17 @@ Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Ten
   check_same_place("Graph", "weight", weight, "row_ptr", row_ptr);
   check(row_ptr.dim() == 1 && row_ptr.size(0) >= 1 && row_ptr.scalar_type() == at::kLong,
         "Graph: row_ptr must be int64 [N+1], got {}", describe(row_ptr));
-  check(col.dim() == 1 && col.scalar_type() == at::kInt, "Graph: col must be int32 [E], got {}", describe(col));
+  check(col.dim() == 1 && col.scalar_type() == at::kInt, "Graph: col must be int32 [E], got {}",
+        describe(col));
   check(weight.dim() == 1 && weight.size(0) == col.size(0) && weight.scalar_type() == at::kFloat,
         "Graph: weight must be float32 [{}] as col, got {}", col.size(0), describe(weight));
   const Graph graph(row_ptr.contiguous(), col.contiguous(), weight.contiguous(), directed);
   if (!row_ptr.is_cpu()) return graph;
   const CsrView rows = graph.view();
   check(rows.row_ptr[0] == 0, "Graph: expected row_ptr to begin with 0, got {}", rows.row_ptr[0]);
-  check(rows.row_ptr[rows.num_nodes] == col.size(0), "Graph: expected row_ptr to end with the {} entries, got {}",
-        col.size(0), rows.row_ptr[rows.num_nodes]);
+  check(rows.row_ptr[rows.num_nodes] == col.size(0),
+        "Graph: expected row_ptr to end with the {} entries, got {}", col.size(0),
+        rows.row_ptr[rows.num_nodes]);
   for (std::int64_t i = 0; i < rows.num_nodes; ++i) {
     check(rows.row_ptr[i] <= rows.row_ptr[i + 1], "Graph: expected row_ptr to be non-decreasing at row {}",
           i);

@@ -1,7 +1,7 @@
 // Masked attention as one operator: checks, plan, values of M, engine and backward pass are the library's.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -61,14 +61,15 @@ at::Tensor laid_out_like(const at::Tensor& v, const at::Tensor& out) {
 MaskPtr mask_for(const std::string& recipe, at::TensorList constants, at::TensorList parameters,
                  const at::Tensor& q) {
   if (!recipe.empty()) return mask_of(recipe, constants, parameters);
-  check(q.dim() == 3 || q.dim() == 4, "attention: q must be [B, H, N, d] or packed [N, H, d], got {} dimensions",
-        q.dim());
+  check(q.dim() == 3 || q.dim() == 4,
+        "attention: q must be [B, H, N, d] or packed [N, H, d], got {} dimensions", q.dim());
   return std::make_shared<NoMask>(q.size(q.dim() == 3 ? 0 : 2), q.device());
 }
 
-// Whether attention_forward keeps what the backward pass needs: the engine must be named, and a tracer must know the
-// number of entries.
-bool keeps_something(const std::string& recipe, const AttentionOptions& options, const AttentionShape& shape) {
+// Whether attention_forward keeps what the backward pass needs: the engine must be named, and a tracer must
+// know the number of entries.
+bool keeps_something(const std::string& recipe, const AttentionOptions& options,
+                     const AttentionShape& shape) {
   if (recipe.empty() || !has_pure_passes(options, options.engine, shape)) return false;
   return options.engine == Engine::dense || profile_of(recipe).entries_counted;
 }
@@ -113,10 +114,16 @@ at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tens
                         at::TensorList constants, at::TensorList parameters, std::string_view kind,
                         std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
                         std::optional<std::int64_t> num_features, std::int64_t feature_seed,
-                        std::optional<double> guard,
-                        std::optional<std::int64_t> max_workspace, bool check_finite) {
-  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
-                          num_features,      feature_seed,             guard,               max_workspace,
+                        std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                        bool check_finite) {
+  const Settings settings{std::string(kind),
+                          std::string(feature_map),
+                          std::string(engine),
+                          epsilon,
+                          num_features,
+                          feature_seed,
+                          guard,
+                          max_workspace,
                           check_finite};
   return without_graph(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters));
 }
@@ -124,19 +131,25 @@ at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tens
 // ---- while tracing ----
 
 // The result, then what the backward pass needs of the forward pass; with nothing kept, that runs it again.
-Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::string_view mask,
-                             at::TensorList constants, at::TensorList parameters, std::string_view kind,
-                             std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
-                             std::optional<std::int64_t> num_features, std::int64_t feature_seed,
-                             std::optional<double> guard, std::optional<std::int64_t> max_workspace,
-                             bool check_finite) {
-  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
-                          num_features,      feature_seed,             guard,               max_workspace,
+Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             std::string_view mask, at::TensorList constants, at::TensorList parameters,
+                             std::string_view kind, std::string_view feature_map, std::string_view engine,
+                             std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                             std::int64_t feature_seed, std::optional<double> guard,
+                             std::optional<std::int64_t> max_workspace, bool check_finite) {
+  const Settings settings{std::string(kind),
+                          std::string(feature_map),
+                          std::string(engine),
+                          epsilon,
+                          num_features,
+                          feature_seed,
+                          guard,
+                          max_workspace,
                           check_finite};
   const AttentionOptions options = settings.options();
   if (!keeps_something(std::string(mask), options, AttentionShape::of(q, v)))
-    return {attention_op(q, k, v, mask, constants, parameters, kind, feature_map, engine, epsilon, num_features,
-                         feature_seed, guard, max_workspace, check_finite)};
+    return {attention_op(q, k, v, mask, constants, parameters, kind, feature_map, engine, epsilon,
+                         num_features, feature_seed, guard, max_workspace, check_finite)};
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
   EngineResult result = attention_forward(q, k, v, *made, options);
@@ -148,12 +161,19 @@ Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at:
 Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v, std::string_view mask, at::TensorList constants,
                               at::TensorList parameters, at::TensorList result, std::string_view kind,
-                              std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
-                              std::optional<std::int64_t> num_features, std::int64_t feature_seed,
-                              std::optional<double> guard, std::optional<std::int64_t> max_workspace,
-                              bool check_finite, at::IntArrayRef needs) {
-  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
-                          num_features,      feature_seed,             guard,               max_workspace,
+                              std::string_view feature_map, std::string_view engine,
+                              std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                              std::int64_t feature_seed, std::optional<double> guard,
+                              std::optional<std::int64_t> max_workspace, bool check_finite,
+                              at::IntArrayRef needs) {
+  const Settings settings{std::string(kind),
+                          std::string(feature_map),
+                          std::string(engine),
+                          epsilon,
+                          num_features,
+                          feature_seed,
+                          guard,
+                          max_workspace,
                           check_finite};
   const Tensors inputs = operands(q, k, v, parameters);
   if (result.size() <= 1)
@@ -163,9 +183,9 @@ Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
   const std::vector<bool> all_needs = wanted(needs);
-  AttentionGradients found = attention_backward(grad, q, k, v, made, settings.options(),
-                                                {result[0], result.slice(1).vec()},
-                                                {all_needs.begin() + 3, all_needs.end()});
+  AttentionGradients found =
+      attention_backward(grad, q, k, v, made, settings.options(), {result[0], result.slice(1).vec()},
+                         {all_needs.begin() + 3, all_needs.end()});
   Tensors gradients = {found.q, found.k, found.v};
   gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());
   return filled(std::move(gradients), inputs, all_needs);
@@ -188,8 +208,8 @@ class TracedAttention : public torch::autograd::Function<TracedAttention> {
     const Settings& s = state->settings;
     const Tensors result =
         forward.call(inputs[0], inputs[1], inputs[2], state->mask, state->constants, inputs.slice(3), s.kind,
-                     s.feature_map, s.engine, s.epsilon, s.num_features, s.feature_seed, s.guard, s.max_workspace,
-                     s.check_finite);
+                     s.feature_map, s.engine, s.epsilon, s.num_features, s.feature_seed, s.guard,
+                     s.max_workspace, s.check_finite);
     Tensors kept = inputs.vec();
     kept.insert(kept.end(), result.begin(), result.end());
     state->inputs = inputs.size();
@@ -200,9 +220,11 @@ class TracedAttention : public torch::autograd::Function<TracedAttention> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
-    static const auto backward = find_operator<decltype(attention_backward_op)>("topomask::attention_backward");
+    static const auto backward =
+        find_operator<decltype(attention_backward_op)>("topomask::attention_backward");
     const Tensors kept = context->get_saved_variables();
-    const auto state = c10::static_intrusive_pointer_cast<TracedState>(context->saved_data["state"].toCapsule());
+    const auto state =
+        c10::static_intrusive_pointer_cast<TracedState>(context->saved_data["state"].toCapsule());
     const at::TensorList inputs = at::TensorList(kept).slice(0, state->inputs);
     std::vector<std::int64_t> needs;
     for (std::size_t i = 0; i < inputs.size(); ++i) needs.push_back(context->needs_input_grad(i));
@@ -225,15 +247,21 @@ at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at
                               std::optional<double> epsilon, std::optional<std::int64_t> num_features,
                               std::int64_t feature_seed, std::optional<double> guard,
                               std::optional<std::int64_t> max_workspace, bool check_finite) {
-  const Settings settings{std::string(kind), std::string(feature_map), std::string(engine), epsilon,
-                          num_features,      feature_seed,             guard,               max_workspace,
+  const Settings settings{std::string(kind),
+                          std::string(feature_map),
+                          std::string(engine),
+                          epsilon,
+                          num_features,
+                          feature_seed,
+                          guard,
+                          max_workspace,
                           check_finite};
   const Tensors inputs = operands(q, k, v, parameters);
   LibraryCall call;
   call.forward_operator = [=](const Tensors& x) {
     static const auto forward = find_operator<decltype(attention_op)>("topomask::attention");
-    return forward.call(x[0], x[1], x[2], mask, constants, at::TensorList(x).slice(3), kind, feature_map, engine,
-                        epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
+    return forward.call(x[0], x[1], x[2], mask, constants, at::TensorList(x).slice(3), kind, feature_map,
+                        engine, epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
   };
   if (is_learning(inputs) && is_traced(inputs)) {
     refuse_forward_mode(inputs);
@@ -256,7 +284,8 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
   check(shape.size() == 4, "attention_saved: expected heads, nodes and channels of q and v, got {} numbers",
         shape.size());
   const AttentionShape sizes{1, shape[0], shape[1], shape[2], shape[3], dtype, device};
-  const Settings settings{.kind = std::string(kind), .feature_map = std::string(feature_map), .engine = std::string(engine)};
+  const Settings settings{
+      .kind = std::string(kind), .feature_map = std::string(feature_map), .engine = std::string(engine)};
   const AttentionOptions options = settings.options();
   if (!keeps_something(std::string(mask), options, sizes)) return {};
   const ScoreKind scores = score_rule_of(options, options.engine, sizes.d).kind;
@@ -272,12 +301,13 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
 // ---- a pattern without a mask ----
 
 // The entries of a pattern that is given anew at every call: nothing of it is kept.
-at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& row_ptr,
-                         const at::Tensor& col, const std::optional<at::Tensor>& values, bool is_bias,
-                         std::string_view kind, std::string_view feature_map, std::string_view engine,
-                         std::optional<double> epsilon, std::optional<std::int64_t> num_features,
-                         std::int64_t feature_seed, std::optional<double> guard,
-                         std::optional<std::int64_t> max_workspace, bool check_finite) {
+at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const at::Tensor& row_ptr, const at::Tensor& col,
+                         const std::optional<at::Tensor>& values, bool is_bias, std::string_view kind,
+                         std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
+                         std::optional<std::int64_t> num_features, std::int64_t feature_seed,
+                         std::optional<double> guard, std::optional<std::int64_t> max_workspace,
+                         bool check_finite) {
   check(row_ptr.dim() == 1 && row_ptr.size(0) >= 1 && is_index(row_ptr) && col.dim() == 1 && is_index(col),
         "attention: csr must be row_ptr [N+1] and col [E] of whole numbers, got {} and {}", describe(row_ptr),
         describe(col));
@@ -288,8 +318,8 @@ at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   } else {
     entries = values->dim() == 1 ? values->unsqueeze(0) : *values;
     check(entries.dim() == 2 && entries.size(1) == col.size(0) && entries.is_floating_point(),
-          "attention: {} must be real [{}] or [H, {}] as the pattern's entries, got {}", is_bias ? "bias" : "weight",
-          col.size(0), col.size(0), describe(*values));
+          "attention: {} must be real [{}] or [H, {}] as the pattern's entries, got {}",
+          is_bias ? "bias" : "weight", col.size(0), col.size(0), describe(*values));
     if (entries.scalar_type() != at::kDouble) entries = entries.to(at::kFloat);
   }
   if (is_bias) {
@@ -298,21 +328,22 @@ at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
                                .unsqueeze(0)
                                .expand_as(entries);
     const at::Tensor bias = entries.detach();
-    const at::Tensor largest =
-        at::full({entries.size(0), rows.size(0) - 1}, -std::numeric_limits<double>::infinity(), bias.options())
-            .scatter_reduce(1, row, bias, "amax");
+    const at::Tensor largest = at::full({entries.size(0), rows.size(0) - 1},
+                                        -std::numeric_limits<double>::infinity(), bias.options())
+                                   .scatter_reduce(1, row, bias, "amax");
     entries = (entries - largest.gather(1, row)).exp();
   }
   static const auto attend = find_operator<decltype(attention_op)>("topomask::attention");
   const Tensors constants = {rows, columns}, parameters = {entries};
-  return attend.call(q, k, v, csr_recipe(rows.size(0) - 1, col.size(0), entries.size(0)), constants, parameters, kind,
-                     feature_map, engine, epsilon, num_features, feature_seed, guard, max_workspace, check_finite);
+  return attend.call(q, k, v, csr_recipe(rows.size(0) - 1, col.size(0), entries.size(0)), constants,
+                     parameters, kind, feature_map, engine, epsilon, num_features, feature_seed, guard,
+                     max_workspace, check_finite);
 }
 
 // ---- masks that can only multiply, in Python ----
 
-// Queries and keys as features [H, N, B, m], [v | 1] as [H, N, B, d_v + 1], and how many features to send through
-// the mask at a time.
+// Queries and keys as features [H, N, B, m], [v | 1] as [H, N, B, d_v + 1], and how many features to send
+// through the mask at a time.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, std::int64_t> column_operands(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t num_nodes, std::int64_t heads,
     std::string_view feature_map, std::optional<double> epsilon, std::optional<std::int64_t> num_features,
@@ -338,8 +369,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, std::int64_t> column_operands(
     return options.feature_map(rows.to(wide), is_query).permute({1, 2, 0, 3});
   };
   const at::Tensor values = by_node(v);
-  return {features(q, true), features(k, false),
-          at::cat({values, at::ones_like(values.slice(-1, 0, 1))}, -1), block};
+  return {features(q, true), features(k, false), at::cat({values, at::ones_like(values.slice(-1, 0, 1))}, -1),
+          block};
 }
 
 // The sums of numerator and normaliser, [H, N, B, d_v + 1], as attention returns them.
@@ -352,9 +383,10 @@ at::Tensor column_result(const at::Tensor& sums, const at::Tensor& v, std::optio
 // The plan in words. shape: batch, heads, nodes, channels of q and of v.
 std::string plan_attention_op(std::string_view mask, at::IntArrayRef shape, at::ScalarType dtype,
                               at::Device device, std::string_view kind, std::string_view feature_map,
-                              std::string_view engine, std::optional<std::int64_t> num_features, std::optional<std::int64_t> max_workspace) {
-  check(shape.size() == 5, "plan_attention: expected batch, heads, nodes and channels of q and v, got {} numbers",
-        shape.size());
+                              std::string_view engine, std::optional<std::int64_t> num_features,
+                              std::optional<std::int64_t> max_workspace) {
+  check(shape.size() == 5,
+        "plan_attention: expected batch, heads, nodes and channels of q and v, got {} numbers", shape.size());
   const AttentionShape sizes{shape[0], shape[1], shape[2], shape[3], shape[4], dtype, device};
   const Settings settings{.kind = std::string(kind),
                           .feature_map = std::string(feature_map),

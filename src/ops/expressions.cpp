@@ -159,7 +159,8 @@ MaskPtr build(const Recipe& recipe, at::TensorList constants, at::TensorList par
   if (recipe.mask == "dense") return std::make_shared<DenseMask>(parameters[0]);
   if (recipe.mask == "low-rank") return std::make_shared<LowRankMask>(parameters[0], parameters[1]);
   if (recipe.mask == "sparse" || recipe.mask == kCsr) {
-    auto pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(constants[0], constants[1]));
+    auto pattern =
+        std::make_shared<const SparsePattern>(SparsePattern::from_rows(constants[0], constants[1]));
     return std::make_shared<SparseMask>(pattern, parameters[0]);
   }
   const MaskInfo& info = mask_info(recipe.mask);
@@ -169,10 +170,12 @@ MaskPtr build(const Recipe& recipe, at::TensorList constants, at::TensorList par
   request.heads = recipe.heads;
   request.settings = recipe.settings;
   request.device = constants[0].device();
-  if (info.on_graph) request.graph = Graph(constants[0], constants[1], constants[2], recipe.directed, recipe.out_degree);
+  if (info.on_graph)
+    request.graph = Graph(constants[0], constants[1], constants[2], recipe.directed, recipe.out_degree);
   if (recipe.constants == 4) {
     const at::Tensor ptr = constants[3].cpu();
-    request.blocks.assign(ptr.const_data_ptr<std::int64_t>(), ptr.const_data_ptr<std::int64_t>() + ptr.numel());
+    request.blocks.assign(ptr.const_data_ptr<std::int64_t>(),
+                          ptr.const_data_ptr<std::int64_t>() + ptr.numel());
   }
   for (std::size_t i = 0; i < recipe.parameters; ++i)
     request.parameters[std::string(info.parameters[i].name)] = parameters[i];

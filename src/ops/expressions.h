@@ -28,7 +28,8 @@ Expression describe_mask(const MaskRequest& request, const at::Tensor& ptr);
 // A mask of tensors: "sparse" (constants row_ptr, col; values), "low-rank" (left, right), "dense" (matrix).
 Expression describe_tensors(const std::string& name, std::vector<at::Tensor> constants,
                             std::vector<at::Tensor> parameters);
-// A mask of masks. numbers: the tokens of "global-tokens"; whether rows and columns have a scale for "scaled".
+// A mask of masks. numbers: the tokens of "global-tokens"; whether rows and columns have a scale for
+// "scaled".
 Expression describe_combination(const std::string& name, const std::vector<std::string>& parts,
                                 const std::vector<std::int64_t>& numbers, std::vector<at::Tensor> constants,
                                 std::vector<at::Tensor> parameters);

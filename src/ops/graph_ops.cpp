@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "graph/cpu/limits.h"
 #include "core/numbers.h"
 #include "core/tensors.h"
+#include "graph/cpu/limits.h"
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
@@ -74,10 +74,11 @@ DirectedGraphTensors graph_from_dense(const at::Tensor& adjacency) {
   return with_direction(graph, graph.directed);
 }
 
-// The options of the command line by their names. After the tensors: what the file calls the nodes, and warnings.
+// The options of the command line by their names. After the tensors: what the file calls the nodes, and
+// warnings.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, std::vector<std::string>, std::vector<std::string>>
-load_graph_tensors(
-    std::string_view spec, const c10::List<std::string>& option_names, const c10::List<std::string>& option_words) {
+load_graph_tensors(std::string_view spec, const c10::List<std::string>& option_names,
+                   const c10::List<std::string>& option_words) {
   LoadOptions options;
   GraphPolicy& policy = options.policy;
   check(option_names.size() == option_words.size(), "Graph: expected a word for each of {} options, got {}",
@@ -102,9 +103,9 @@ load_graph_tensors(
     }
   }
   LoadedGraph loaded = load_graph(std::string(spec), options);
-  return {loaded.graph.row_ptr,          loaded.graph.col,
-          loaded.graph.weight,           at::scalar_tensor(loaded.graph.directed, at::kBool),
-          std::move(loaded.names),       std::move(loaded.warnings)};
+  return {loaded.graph.row_ptr,    loaded.graph.col,
+          loaded.graph.weight,     at::scalar_tensor(loaded.graph.directed, at::kBool),
+          std::move(loaded.names), std::move(loaded.warnings)};
 }
 
 GraphTensors grid(at::IntArrayRef extent, bool diagonals, bool wrap) {

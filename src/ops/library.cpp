@@ -43,9 +43,10 @@ TORCH_LIBRARY(topomask, m) {
   def("modulate(Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
   def("modulate_backward(Tensor grad, Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
 
-  // Masks: a recipe, constants and parameters (expressions.h). A backward operator returns an empty tensor for
-  // what needs no gradient; `needs` counts x first, then the parameters.
-  def("make_mask(str name, Tensor[] graph, bool directed, int out_degree, int num_nodes, int heads, str settings, "
+  // Masks: a recipe, constants and parameters (expressions.h). A backward operator returns an empty tensor
+  // for what needs no gradient; `needs` counts x first, then the parameters.
+  def("make_mask(str name, Tensor[] graph, bool directed, int out_degree, int num_nodes, int heads, str "
+      "settings, "
       "str[] given_names, Tensor[] given, ScalarType dtype, Device device) -> (str, Tensor[], Tensor[])");
   def("mask_advice(str name, Tensor[] graph, bool directed, int heads, str settings) -> str");
   def("make_tensor_mask(str name, Tensor[] constants, Tensor[] parameters) -> (str, Tensor[])");
@@ -53,7 +54,8 @@ TORCH_LIBRARY(topomask, m) {
       "-> str");
   def("mask_profile(str mask) -> int[]");
   def("mask_catalogue() -> str");
-  def("mask_multiply(str mask, Tensor[] constants, Tensor[] parameters, Tensor x, bool transposed) -> Tensor");
+  def("mask_multiply(str mask, Tensor[] constants, Tensor[] parameters, Tensor x, bool transposed) -> "
+      "Tensor");
   def("mask_multiply_backward(Tensor grad, str mask, Tensor[] constants, Tensor[] parameters, Tensor x, "
       "bool transposed, int[] needs) -> Tensor[]");
   def("mask_view(str mask, Tensor[] constants, Tensor[] parameters, str what, ScalarType dtype) -> Tensor");
@@ -68,27 +70,32 @@ TORCH_LIBRARY(topomask, m) {
   def("vit_settings(str options) -> str");
   def("load_vit(str path) -> (str, str[], Tensor[])");
 
-  // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is none.
+  // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is
+  // none.
   def("attention(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
       "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
       "int? max_workspace, bool check_finite) -> Tensor");
-  // While tracing: the result and what the backward pass needs of it. attention_saved: sizes of the latter for a
-  // batch of one.
-  def("attention_forward(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "
+  // While tracing: the result and what the backward pass needs of it. attention_saved: sizes of the latter
+  // for a batch of one.
+  def("attention_forward(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, "
+      "str kind, "
       "str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
       "int? max_workspace, bool check_finite) -> Tensor[]");
   def("attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, "
       "Tensor[] parameters, Tensor[] result, str kind, str feature_map, str engine, float? epsilon, "
-      "int? num_features, int feature_seed, float? guard, int? max_workspace, bool check_finite, int[] needs) "
+      "int? num_features, int feature_seed, float? guard, int? max_workspace, bool check_finite, int[] "
+      "needs) "
       "-> Tensor[]");
   def("attention_saved(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
       "str engine) -> int[][]");
   // Over the entries of a pattern, with a weight or an additive bias for each.
   def("csr_attention(Tensor q, Tensor k, Tensor v, Tensor row_ptr, Tensor col, Tensor? values, bool is_bias, "
-      "str kind, str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? guard, "
+      "str kind, str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? "
+      "guard, "
       "int? max_workspace, bool check_finite) -> Tensor");
   // For masks that can only multiply: what goes through the mask, and what comes of it.
-  def("column_operands(Tensor q, Tensor k, Tensor v, int num_nodes, int heads, str feature_map, float? epsilon, "
+  def("column_operands(Tensor q, Tensor k, Tensor v, int num_nodes, int heads, str feature_map, float? "
+      "epsilon, "
       "int? num_features, int feature_seed, int? max_workspace) -> (Tensor, Tensor, Tensor, int)");
   def("column_result(Tensor sums, Tensor v, float? guard) -> Tensor");
   def("plan_attention(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "

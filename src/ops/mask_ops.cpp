@@ -30,18 +30,18 @@ MaskRequest request_of(std::string_view name, at::TensorList graph, bool directe
   request.heads = heads;
   nlohmann::json::parse(settings).get_to(request.settings);
   if (graph.empty()) return request;
-  check(graph.size() == 3 || graph.size() == 4, "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}",
-        graph.size());
+  check(graph.size() == 3 || graph.size() == 4,
+        "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}", graph.size());
   request.graph = graph_from(graph[0], graph[1], graph[2], directed);
   request.graph->out_degree = out_degree;
   return request;
 }
 
 // `given`: the parameters that do not start as the catalogue says.
-ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
-                               std::int64_t num_nodes, std::int64_t heads, std::string_view settings,
-                               const c10::List<std::string>& given_names, at::TensorList given,
-                               at::ScalarType dtype, at::Device device) {
+ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed,
+                               std::int64_t out_degree, std::int64_t num_nodes, std::int64_t heads,
+                               std::string_view settings, const c10::List<std::string>& given_names,
+                               at::TensorList given, at::ScalarType dtype, at::Device device) {
   MaskRequest request = request_of(name, graph, directed, out_degree, heads, settings);
   request.num_nodes = num_nodes;
   request.dtype = dtype;
@@ -64,9 +64,10 @@ std::tuple<std::string, Tensors> make_tensor_mask_op(std::string_view name, at::
   return {std::move(made.recipe), std::move(made.constants)};
 }
 
-std::string combine_masks_op(std::string_view name, const c10::List<std::string>& parts, at::IntArrayRef numbers,
-                             at::TensorList constants, at::TensorList parameters) {
-  return describe_combination(std::string(name), parts.vec(), numbers.vec(), constants.vec(), parameters.vec())
+std::string combine_masks_op(std::string_view name, const c10::List<std::string>& parts,
+                             at::IntArrayRef numbers, at::TensorList constants, at::TensorList parameters) {
+  return describe_combination(std::string(name), parts.vec(), numbers.vec(), constants.vec(),
+                              parameters.vec())
       .recipe;
 }
 
@@ -74,24 +75,27 @@ std::string combine_masks_op(std::string_view name, const c10::List<std::string>
 std::string mask_catalogue_op() {
   nlohmann::ordered_json catalogue = nlohmann::ordered_json::array();
   for (const MaskInfo& info : mask_catalogue()) {
-    nlohmann::ordered_json row = {{"name", info.name},       {"python_name", info.python_name},
-                                  {"description", info.description}, {"product", info.product},
-                                  {"structure", info.structure},     {"on_graph", info.on_graph},
-                                  {"by_name", info.by_name}};
+    nlohmann::ordered_json row = {
+        {"name", info.name},       {"python_name", info.python_name}, {"description", info.description},
+        {"product", info.product}, {"structure", info.structure},     {"on_graph", info.on_graph},
+        {"by_name", info.by_name}};
     for (const MaskSetting& setting : info.settings)
-      row["settings"].push_back({{"name", setting.name}, {"default", setting.fallback}, {"description", setting.description}});
+      row["settings"].push_back(
+          {{"name", setting.name}, {"default", setting.fallback}, {"description", setting.description}});
     for (const MaskParameter& parameter : info.parameters)
-      row["parameters"].push_back({{"name", parameter.name}, {"shape", parameter.shape}, {"start", parameter.start}});
+      row["parameters"].push_back(
+          {{"name", parameter.name}, {"shape", parameter.shape}, {"start", parameter.start}});
     catalogue.push_back(std::move(row));
   }
   return catalogue.dump();
 }
 
-// num_nodes, heads, entries (-1: not sparse), whether they were counted, whether each head has a pattern, rank
+// num_nodes, heads, entries (-1: not sparse), whether they were counted, whether each head has a pattern,
+// rank
 std::vector<std::int64_t> mask_profile_op(std::string_view recipe) {
   const MaskProfile profile = profile_of(std::string(recipe));
-  return {profile.num_nodes, profile.heads,           profile.entries,
-          profile.entries_counted, profile.pattern_per_head, profile.rank};
+  return {profile.num_nodes,        profile.heads, profile.entries, profile.entries_counted,
+          profile.pattern_per_head, profile.rank};
 }
 
 // ---- products ----
@@ -116,11 +120,12 @@ at::Tensor mask_multiply_op(std::string_view recipe, at::TensorList constants, a
 Tensors mask_multiply_backward_op(const at::Tensor& grad, std::string_view recipe, at::TensorList constants,
                                   at::TensorList parameters, const at::Tensor& x, bool transposed,
                                   at::IntArrayRef needs) {
-  return gradients_of(run_multiply(recipe, constants, transposed), with_x(x, parameters), grad, wanted(needs));
+  return gradients_of(run_multiply(recipe, constants, transposed), with_x(x, parameters), grad,
+                      wanted(needs));
 }
 
-at::Tensor mask_multiply_autograd(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
-                                  const at::Tensor& x, bool transposed) {
+at::Tensor mask_multiply_autograd(std::string_view recipe, at::TensorList constants,
+                                  at::TensorList parameters, const at::Tensor& x, bool transposed) {
   static const auto forward = find_operator<decltype(mask_multiply_op)>("topomask::mask_multiply");
   static const auto backward =
       find_operator<decltype(mask_multiply_backward_op)>("topomask::mask_multiply_backward");
@@ -132,16 +137,15 @@ at::Tensor mask_multiply_autograd(std::string_view recipe, at::TensorList consta
   call.backward_operator = [=, text = std::string(recipe), kept = constants.vec()](
                                const at::Tensor& grad, const Tensors& in, const std::vector<bool>& needs) {
     const std::vector<std::int64_t> flags(needs.begin(), needs.end());
-    return backward.call(grad, text, kept, at::TensorList(in).slice(1), in[0], transposed,
-                         flags);
+    return backward.call(grad, text, kept, at::TensorList(in).slice(1), in[0], transposed, flags);
   };
   return differentiable(with_x(x, parameters), call);
 }
 
 // ---- the matrix, its entries and its factors ----
 
-// "dense": [heads, N, N]; "values": those of all patterns, one after the other, flat; "factors": left and right,
-// [2, heads, N, R].
+// "dense": [heads, N, N]; "values": those of all patterns, one after the other, flat; "factors": left and
+// right, [2, heads, N, R].
 TensorFunction run_view(std::string_view recipe, at::TensorList constants, std::string_view what,
                         at::ScalarType dtype) {
   return [text = std::string(recipe), kept = constants.vec(), what = std::string(what),
@@ -180,10 +184,8 @@ at::Tensor mask_view_autograd(std::string_view recipe, at::TensorList constants,
   static const auto backward = find_operator<decltype(mask_view_backward_op)>("topomask::mask_view_backward");
   LibraryCall call;
   call.run = run_view(recipe, constants, what, dtype);
-  call.forward_operator = [=, text = std::string(recipe), kept = constants.vec(),
-                           word = std::string(what)](const Tensors& in) {
-    return forward.call(text, kept, in, word, dtype);
-  };
+  call.forward_operator = [=, text = std::string(recipe), kept = constants.vec(), word = std::string(what)](
+                              const Tensors& in) { return forward.call(text, kept, in, word, dtype); };
   call.backward_operator = [=, text = std::string(recipe), kept = constants.vec(), word = std::string(what)](
                                const at::Tensor& grad, const Tensors& in, const std::vector<bool>& needs) {
     const std::vector<std::int64_t> flags(needs.begin(), needs.end());

@@ -11,7 +11,8 @@ std::string vit_settings(std::string_view options) {
   return vit_settings_json(vit_options_from_json(std::string(options)));
 }
 
-std::tuple<std::string, std::vector<std::string>, std::vector<at::Tensor>> load_vit_op(std::string_view path) {
+std::tuple<std::string, std::vector<std::string>, std::vector<at::Tensor>> load_vit_op(
+    std::string_view path) {
   const VitCheckpoint checkpoint = read_vit_checkpoint(std::string(path));
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;

@@ -59,7 +59,8 @@ at::Tensor radius_edges_op(const at::Tensor& points, double r, std::optional<std
                         : edge_index_of(radius(points, r, options));
 }
 
-// The graph of the nearest neighbours, whether it is directed, and the entries of each row where they are alike.
+// The graph of the nearest neighbours, whether it is directed, and the entries of each row where they are
+// alike.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, bool, std::int64_t> knn_graph_op(
     const at::Tensor& points, std::optional<std::int64_t> k, std::optional<bool> symmetric,
     const std::optional<at::Tensor>& ptr, const std::optional<at::Tensor>& box) {

@@ -66,7 +66,8 @@ at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
 
 at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                            bool directed, std::string_view kernel) {
-  return exact_kernel(graph_from(row_ptr, col, weight, directed), kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)));
+  return exact_kernel(graph_from(row_ptr, col, weight, directed),
+                      kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)));
 }
 
 WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
@@ -91,9 +92,7 @@ WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop,
 }
 
 TensorFunction run_modulate(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
-  return [=](const Tensors& in) {
-    return features_from(deposit_ptr, hop, load).values(in[0]);
-  };
+  return [=](const Tensors& in) { return features_from(deposit_ptr, hop, load).values(in[0]); };
 }
 
 at::Tensor modulate_op(const at::Tensor& f, const at::Tensor& deposit_ptr, const at::Tensor& hop,

@@ -35,7 +35,8 @@ std::span<const Word<Coupling>> words<Coupling>() {
 template <>
 std::span<const Word<Ensembles>> words<Ensembles>() {
   static constexpr Word<Ensembles> kWords[] = {
-      {Ensembles::shared, "shared", "keys use the walks of the queries: symmetric, the diagonal is biased upwards"},
+      {Ensembles::shared, "shared",
+       "keys use the walks of the queries: symmetric, the diagonal is biased upwards"},
       {Ensembles::independent, "independent", "keys have walks of their own: unbiased"},
       {Ensembles::asymmetric, "asymmetric", "keys are one-hot: unbiased, M estimates sum_k f_k W^k"},
   };

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "support/pattern_per_head.h"
 #include "compare.h"
 #include "gpu.h"
+#include "support/pattern_per_head.h"
 #include "topomask/attention.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"

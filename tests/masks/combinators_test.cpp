@@ -1,7 +1,7 @@
 // Sums, scalings, global tokens and block-diagonal batches of masks of every kind.
-#include "support/pattern_per_head.h"
 #include "dense_oracles.h"
 #include "gradcheck.h"
+#include "support/pattern_per_head.h"
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"
 
@@ -72,8 +72,7 @@ TEST(SumMask, EntriesFollowTheParameters) {
 }
 
 TEST(ScaledMask, MatchesTheDenseMatrix) {
-  for (const MaskPtr& mask :
-       {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
+  for (const MaskPtr& mask : {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
     const at::Tensor one = parameter({4}, 1), heads = parameter({2, 4}, 2);
     for (const auto& [row, column] :
          {std::pair{one, heads}, {heads, one}, {heads, at::Tensor()}, {at::Tensor(), one}}) {
@@ -99,8 +98,7 @@ TEST(ScaledMask, MatchesTheDenseMatrix) {
 }
 
 TEST(GlobalTokensMask, MatchesTheDenseMatrix) {
-  for (const MaskPtr& mask :
-       {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
+  for (const MaskPtr& mask : {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
     for (const std::int64_t global : {0, 1, 3}) {
       const at::Tensor base = dense_of(mask);
       const at::Tensor oracle =

@@ -68,9 +68,8 @@ TEST_P(GrfMasks, PassGradientsToTheModulation) {
   const at::Tensor f = at::rand({2, 4}, at::kDouble);
   expect_gradients([&](const auto& in) { return (base.with_f(in[0])->multiply(in[1]) * weight).sum(); },
                    {f, x});
-  expect_gradients(
-      [&](const auto& in) { return (base.with_f(in[0])->multiply(in[1], true) * weight).sum(); },
-      {f, x});
+  expect_gradients([&](const auto& in) { return (base.with_f(in[0])->multiply(in[1], true) * weight).sum(); },
+                   {f, x});
   expect_gradients(
       [&](const auto& in) {
         return (base.with_f(in[0])->entries()[0].values.flatten() * entry_weight).sum();

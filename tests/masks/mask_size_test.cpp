@@ -1,7 +1,7 @@
 #include "topomask/mask_size.h"
 
-#include <ATen/ops/rand.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -188,8 +188,9 @@ TEST(Features, ValuesAreLinearInTheModulationAndDifferentiable) {
                            1e-5, 1e-6));
 }
 
-// The paper's point clouds: 3 neighbours, 3 hops, 27 repelling walkers. With random-walk weights all loads are
-// equal, and then the walkers themselves are exact too; see ExactCase in unbiasedness_test.cpp for others.
+// The paper's point clouds: 3 neighbours, 3 hops, 27 repelling walkers. With random-walk weights all loads
+// are equal, and then the walkers themselves are exact too; see ExactCase in unbiasedness_test.cpp for
+// others.
 TEST(Features, TwentySevenRepellingWalkersOnThreeNeighboursAreExact) {
   const Graph graph = normalise(knn_graph(at::rand({60, 3}), {3, false}), Normalisation::random_walk);
   WalkOptions options;

@@ -50,9 +50,7 @@ SizeResult measure(std::int64_t side, std::uint64_t seed) {
   x.modulation = at::tensor(feature_modulation(NodeKernel(), options), at::kFloat);
   const GrfMask mask(graph, options, x.modulation);
   // As in `bench attention`: every pass computes Phi and M for the current f; walks and pattern are there.
-  const auto masked = [&] {
-    attention(x.q, x.k, x.v, mask.with_f(x.modulation));
-  };
+  const auto masked = [&] { attention(x.q, x.k, x.v, mask.with_f(x.modulation)); };
   std::vector<TimedWork> works = {{masked, kRepeats},
                                   {[&] { unmasked_linear_attention(x, FeatureMap{}); }, kRepeats}};
   if (side <= kLargestSoftmaxSide)

@@ -11,18 +11,20 @@ constexpr const char* kGroup = "Attention";
 
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
   command
-      .add_option(
-          "--max-workspace", options.max_workspace,
-          "Bytes that an engine may allocate beside its inputs and its output; 0: three quarters of what is free "
-          "on a GPU; elsewhere 2 GiB, or four times what those take if that is more")
+      .add_option("--max-workspace", options.max_workspace,
+                  "Bytes that an engine may allocate beside its inputs and its output; 0: three quarters of "
+                  "what is free "
+                  "on a GPU; elsewhere 2 GiB, or four times what those take if that is more")
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);
 }
 
 void add_attention_options(CLI::App& command, AttentionOptions& options) {
-  add_choice(command, kGroup, "--kind", options.kind, "phi(q).phi(k) M, or exp(q.k / sqrt(d)) M, over its row sum");
-  add_choice(command, kGroup, "--feature-map", options.feature_map.kind, "phi of linear attention: max(x, 0), elu(x) + 1, max(x, 0)^2, positive random features, x");
+  add_choice(command, kGroup, "--kind", options.kind,
+             "phi(q).phi(k) M, or exp(q.k / sqrt(d)) M, over its row sum");
+  add_choice(command, kGroup, "--feature-map", options.feature_map.kind,
+             "phi of linear attention: max(x, 0), elu(x) + 1, max(x, 0)^2, positive random features, x");
   command
       .add_option("--epsilon", options.feature_map.epsilon,
                   "Added to relu and squared-relu; a row whose features all vanish gives zeros without it")
@@ -31,16 +33,16 @@ void add_attention_options(CLI::App& command, AttentionOptions& options) {
   command.add_option("--num-features", options.feature_map.num_features, "Random features of favor")
       ->capture_default_str()
       ->group(kGroup);
-  add_choice(command, kGroup, "--engine", options.engine, "How to compute it; auto takes the least predicted time");
+  add_choice(command, kGroup, "--engine", options.engine,
+             "How to compute it; auto takes the least predicted time");
   add_max_workspace_option(command, options);
   command.add_flag("--check-finite", options.check_finite, "Refuse q, k or v with a NaN or an infinity")
       ->group(kGroup);
 }
 
 nlohmann::ordered_json plan_json(const AttentionPlan& plan) {
-  nlohmann::ordered_json json = {{"engine", word_of(plan.engine)},
-                                 {"why", plan.why},
-                                 {"candidates", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {
+      {"engine", word_of(plan.engine)}, {"why", plan.why}, {"candidates", nlohmann::ordered_json::array()}};
   for (const PlanCandidate& candidate : plan.candidates) {
     nlohmann::ordered_json row = {{"engine", word_of(candidate.engine)},
                                   {"admissible", candidate.admissible}};

@@ -93,7 +93,8 @@ MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
   };
   if (has_setting("seed")) request.settings["seed"] = std::to_string(seed);
   if (has_setting("normalise")) request.settings["normalise"] = word_of(graph.normalisation);
-  if (has_setting("extent") && !settings.contains("extent")) request.settings["extent"] = extent_of(graph.spec);
+  if (has_setting("extent") && !settings.contains("extent"))
+    request.settings["extent"] = extent_of(graph.spec);
   if (info.on_graph) request.graph = loaded;
   for (const auto& [parameter, list] : parameters) {
     const std::vector<double> numbers = parse_numbers(list, flag_of(parameter));
@@ -133,7 +134,8 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
       .add_option_function<std::string>(
           "--mask",
           [&flags, names](const std::string& word) {
-            if (std::find(names.begin(), names.end(), word) == names.end()) fail_unknown_word("--mask", word, names);
+            if (std::find(names.begin(), names.end(), word) == names.end())
+              fail_unknown_word("--mask", word, names);
             flags.name = word;
           },
           "Which mask")
@@ -142,8 +144,8 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
       ->group(kMaskGroup);
 
   // f or alpha at the start, in one of four ways.
-  const auto add_init = [&](const std::string& flag, const std::string& prefix, const std::string& description,
-                            const char* type) {
+  const auto add_init = [&](const std::string& flag, const std::string& prefix,
+                            const std::string& description, const char* type) {
     command
         .add_option_function<std::string>(
             flag,
@@ -157,12 +159,13 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
         ->type_name(type)
         ->group(kMaskGroup);
   };
-  const std::string series =
-      fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
+  const std::string series = fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
   add_init("--kernel", "", series + "the kernel that M starts as (" + NodeKernel().to_string() + ")", "SPEC");
   add_init("--modulation", "modulation:", series + "the same as --kernel modulation:f0,f1,...", "NUMBERS");
-  add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...", "NUMBERS");
-  add_init("--f", "", series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",
+  add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...",
+           "NUMBERS");
+  add_init("--f", "",
+           series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",
            "NUMBERS");
 
   std::vector<std::string_view> seen;
@@ -176,14 +179,16 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
     for (const MaskSetting& setting : info.settings) {
       if (is_said_elsewhere(setting.name) || !is_new(setting.name)) continue;
       const std::string name(setting.name);
-      const std::string flags_of = setting.name == "num_walks" ? "--walks,--num-walks" : flag_of(setting.name);
+      const std::string flags_of =
+          setting.name == "num_walks" ? "--walks,--num-walks" : flag_of(setting.name);
       const std::string description =
           fmt::format("{}: {}", fmt::join(masks_with(setting.name, settings_of), ", "), setting.description);
-      CLI::Option* option = command
-                                .add_option_function<std::string>(
-                                    flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
-                                    description)
-                                ->group(kMaskGroup);
+      CLI::Option* option =
+          command
+              .add_option_function<std::string>(
+                  flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
+                  description)
+              ->group(kMaskGroup);
       if (!setting.fallback.empty()) option->default_str(std::string(setting.fallback));
     }
     for (const MaskParameter& parameter : info.parameters) {

@@ -47,8 +47,10 @@ at::Tensor MaskFile::take(const std::string& name) {
 
 void MaskFile::check_all_taken() const {
   if (stored_.empty()) return;
-  fail("{}: '{}' is no parameter of this mask; expected the state dict of a mask of the kind that --mask names",
-       path_, stored_.begin()->first);
+  fail(
+      "{}: '{}' is no parameter of this mask; expected the state dict of a mask of the kind that --mask "
+      "names",
+      path_, stored_.begin()->first);
 }
 
 void write_mask_parameters(const std::string& path, const MaskInfo& info, const Mask& mask) {

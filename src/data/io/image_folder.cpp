@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "io/text.h"
 #include "io/files.h"
+#include "io/text.h"
 
 namespace topomask {
 namespace {
