@@ -34,14 +34,14 @@ std::string shell_word(const std::string& word) {
 void remember_command(int argc, const char* const* argv) {
   std::string& command = remembered_command();
   command = "topomask";
-  for (int i = 1; i < argc; ++i) command += " " + shell_word(argv[i]);
+  for (int i = 1; i < argc; ++i) command.append(" ").append(shell_word(argv[i]));
 }
 
 Provenance provenance() {
   const std::string cpu = cpu_model();
   return {remembered_command(),
-          fmt::format("{}, {} thread(s), topomask {}", cpu.empty() ? "unknown processor" : cpu, num_threads(),
-                      TOPOMASK_VERSION)};
+          fmt::format("{}, {} thread{}, topomask {}", cpu.empty() ? "unknown processor" : cpu, num_threads(),
+                      num_threads() == 1 ? "" : "s", TOPOMASK_VERSION)};
 }
 
 }  // namespace topomask::cli

@@ -56,7 +56,7 @@ Json error_table(const DemoCommand& command, bool print) {
   const NodeKernel kernel = NodeKernel::parse(kErrorKernel);
   Table table({"karate club", "walks", "error", "+-", "reference"});
   Chart chart{.title = "Error of the estimated mask on the karate club",
-              .x_axis = {"walks per node", true},
+              .x_axis = {"walks per node", true, "", {kWalkCounts.begin(), kWalkCounts.end()}},
               .y_axis = {"squared relative error of M", true},
               .series = {},
               .caption = fmt::format(

@@ -55,7 +55,8 @@ std::string tick_label(double value, const std::string& unit) {
 // Maps values to pixels along one axis and knows its ticks.
 class Scale {
  public:
-  Scale(double low, double high, const Axis& axis) : logarithmic_(axis.logarithmic), unit_(axis.unit) {
+  Scale(double low, double high, const Axis& axis)
+      : logarithmic_(axis.logarithmic), unit_(axis.unit), chosen_(axis.ticks) {
     low_ = transform(low);
     high_ = transform(high);
     // Room on both sides, also for a single value.
@@ -74,6 +75,12 @@ class Scale {
   }
 
   std::vector<Tick> ticks() const {
+    std::vector<Tick> chosen;
+    for (const double value : chosen_) {
+      if (transform(value) >= low_ && transform(value) <= high_)
+        chosen.push_back({value, tick_label(value, unit_)});
+    }
+    if (!chosen.empty()) return chosen;
     if (!logarithmic_) return linear_ticks(low_, high_);
     // Between 2 and 5 there is nothing to write: a short piece of a logarithmic axis is almost linear.
     constexpr double kShort = 0.5;
@@ -113,6 +120,7 @@ class Scale {
 
   bool logarithmic_;
   std::string unit_;
+  std::vector<double> chosen_;
   double begin_ = 0, end_ = 1, low_ = 0, high_ = 0;
 };
 

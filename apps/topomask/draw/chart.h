@@ -18,7 +18,8 @@ struct Series {
 struct Axis {
   std::string label;
   bool logarithmic = false;
-  std::string unit = {};  // behind the numbers, which then have SI prefixes: "s" gives "20 ms"
+  std::string unit = {};           // behind the numbers, which then have SI prefixes: "s" gives "20 ms"
+  std::vector<double> ticks = {};  // where to write numbers; empty: at round ones
 };
 
 struct Chart {
