@@ -41,7 +41,7 @@ struct Matrix {
   SparseRows columns() const { return {size(), transposed_ptr.data(), transposed_row.data(), entry.data()}; }
 };
 
-class RowsThenColumns : public testing::TestWithParam<int> {
+class RowsThenColumns : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override { set_num_threads(GetParam()); }
   void TearDown() override { set_num_threads(before_); }
@@ -97,7 +97,7 @@ TEST_P(RowsThenColumns, PassOnWhatARunThrows) {
                std::runtime_error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, RowsThenColumns, testing::Values(1, 2, 5));
+INSTANTIATE_TEST_SUITE_P(Threads, RowsThenColumns, ::testing::Values(1, 2, 5));
 
 }  // namespace
 }  // namespace topomask

@@ -20,7 +20,7 @@ namespace {
 using test::directed_graph;
 using test::grid;
 using test::path;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Relative to the largest entry of the expected matrix.
 double distance(const at::Tensor& actual, const at::Tensor& expected) {
@@ -61,7 +61,7 @@ at::Tensor by_definition(const Graph& graph, const std::string& spec) {
   return (vectors * value).matmul(vectors.t());
 }
 
-class ExactKernel : public testing::TestWithParam<const char*> {};
+class ExactKernel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ExactKernel, MatchesItsDefinitionOnSymmetricGraphs) {
   for (const Graph& graph : symmetric_graphs()) {
@@ -98,7 +98,7 @@ TEST_P(ExactKernel, DefectiveMatrixFallsBackToTheSeries) {
             1e-12);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, ExactKernel, testing::ValuesIn(kTable), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Table, ExactKernel, ::testing::ValuesIn(kTable), [](const auto& test) {
   std::string name = test.param;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;

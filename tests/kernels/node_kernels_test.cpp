@@ -14,7 +14,7 @@
 namespace topomask {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string error_of(const std::function<void()>& action) {
   try {
@@ -42,7 +42,7 @@ struct NamedKernel {
   std::function<double(double)> of_lambda;  // the kernel as a function of an eigenvalue of W
 };
 
-class TableKernel : public testing::TestWithParam<NamedKernel> {};
+class TableKernel : public ::testing::TestWithParam<NamedKernel> {};
 
 TEST_P(TableKernel, SeriesSumsToItsClosedForm) {
   const NodeKernel kernel = NodeKernel::parse(GetParam().spec);
@@ -79,7 +79,7 @@ TEST_P(TableKernel, SpecRoundTrips) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, TableKernel,
-    testing::Values(
+    ::testing::Values(
         NamedKernel{"reg-laplacian:d=2,sigma2=0.25",
                     [](double l) { return std::pow(1 + 0.25 * (1 - l), -2); }},
         NamedKernel{"reg-laplacian:d=0.7,sigma2=1.3",

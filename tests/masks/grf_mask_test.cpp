@@ -34,7 +34,7 @@ at::Tensor dense_product(const GraphFeatures& features, const at::Tensor& f) {
   return features.query.to_dense(f).mm(features.key.to_dense(f).t());
 }
 
-class GrfMasks : public testing::TestWithParam<Ensembles> {};
+class GrfMasks : public ::testing::TestWithParam<Ensembles> {};
 
 TEST_P(GrfMasks, AgreeWithTheProductOfTheirFeatures) {
   for (const Graph& graph :
@@ -104,7 +104,7 @@ TEST_P(GrfMasks, AgreeWithDoublePrecision) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GrfMasks,
-                         testing::Values(Ensembles::shared, Ensembles::independent, Ensembles::asymmetric));
+                         ::testing::Values(Ensembles::shared, Ensembles::independent, Ensembles::asymmetric));
 
 TEST(GrfMask, EstimatesItsNumberOfEntries) {
   const Graph graph = normalise(grid_graph({40, 40}), Normalisation::symmetric);

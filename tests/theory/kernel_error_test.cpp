@@ -153,7 +153,7 @@ TEST(KernelErrorStudy, RefusesWhatItCannotDo) {
     measure_kernel_error(path_graph(kMaxDenseNodes + 1), kRegLaplacian, options, 1);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("limited to 4096 nodes, the graph has 4097"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("limited to 4096 nodes, the graph has 4097"));
   }
 }
 

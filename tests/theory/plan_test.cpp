@@ -149,14 +149,14 @@ TEST(Plan, TheTheoremsNumberIsOnlyForWalksThatItCovers) {
   EXPECT_EQ(note(covered), "");
   FeatureOptions options = covered;
   options.walks.length = LengthLaw::fixed;
-  EXPECT_THAT(note(options), testing::HasSubstr("geometric lengths"));
+  EXPECT_THAT(note(options), ::testing::HasSubstr("geometric lengths"));
   options.walks.length = LengthLaw::survival;
   options.walks.survival = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
-  EXPECT_THAT(note(options), testing::HasSubstr("geometric lengths"));
+  EXPECT_THAT(note(options), ::testing::HasSubstr("geometric lengths"));
   for (const Coupling coupling : {Coupling::antithetic, Coupling::repelling, Coupling::both}) {
     options = covered;
     options.walks.coupling = coupling;
-    EXPECT_THAT(note(options), testing::HasSubstr("independent walkers"));
+    EXPECT_THAT(note(options), ::testing::HasSubstr("independent walkers"));
   }
   options = covered;
   options.walks.step = StepLaw::weighted;
@@ -169,7 +169,7 @@ TEST(Plan, SaysSoWhereTheTheoremPromisesNothing) {
   options.walks.p_halt = 1;
   const FeaturePlan plan = plan_features(path_graph(5), kPlanned, options, {});
   EXPECT_EQ(plan.walks_theorem, -1);
-  EXPECT_THAT(plan.note, testing::HasSubstr("c is inf"));
+  EXPECT_THAT(plan.note, ::testing::HasSubstr("c is inf"));
   EXPECT_EQ(plan.sparsity_bound, 1);
   EXPECT_EQ(plan.walks_measured, 1);
 }

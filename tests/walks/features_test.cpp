@@ -89,7 +89,7 @@ struct Case {
   bool importance_weights;
 };
 
-class FeaturesMatchTheWalks : public testing::TestWithParam<Case> {};
+class FeaturesMatchTheWalks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FeaturesMatchTheWalks, OnEveryGraph) {
   const Case c = GetParam();
@@ -136,7 +136,7 @@ std::vector<Case> all_cases() {
   }
   return cases;
 }
-INSTANTIATE_TEST_SUITE_P(All, FeaturesMatchTheWalks, testing::ValuesIn(all_cases()));
+INSTANTIATE_TEST_SUITE_P(All, FeaturesMatchTheWalks, ::testing::ValuesIn(all_cases()));
 
 TEST(Features, AreIdenticalForAnyNumberOfThreads) {
   const Graph graph = normalise(grid_graph({150, 80}), Normalisation::symmetric);

@@ -194,7 +194,7 @@ Graph small_graph(const std::string& name) {
 
 using NormalisedGraph = std::pair<const char*, Normalisation>;
 using Parameters = std::tuple<NormalisedGraph, LengthLaw, StepLaw, Coupling>;
-class Unbiased : public testing::TestWithParam<Parameters> {
+class Unbiased : public ::testing::TestWithParam<Parameters> {
  protected:
   Graph graph() const {
     const auto [name, normalisation] = std::get<NormalisedGraph>(GetParam());
@@ -270,13 +270,13 @@ TEST_P(Unbiased, EveryHopOfTheFeatures) {
 
 INSTANTIATE_TEST_SUITE_P(
     Everything, Unbiased,
-    testing::Combine(testing::Values(NormalisedGraph{"lollipop", Normalisation::none},
+    ::testing::Combine(::testing::Values(NormalisedGraph{"lollipop", Normalisation::none},
                                      NormalisedGraph{"lollipop", Normalisation::symmetric},
                                      NormalisedGraph{"hub", Normalisation::random_walk},
                                      NormalisedGraph{"directed", Normalisation::none}),
-                     testing::Values(LengthLaw::geometric, LengthLaw::fixed, LengthLaw::survival),
-                     testing::Values(StepLaw::uniform, StepLaw::weighted),
-                     testing::Values(Coupling::independent, Coupling::antithetic, Coupling::repelling,
+                     ::testing::Values(LengthLaw::geometric, LengthLaw::fixed, LengthLaw::survival),
+                     ::testing::Values(StepLaw::uniform, StepLaw::weighted),
+                     ::testing::Values(Coupling::independent, Coupling::antithetic, Coupling::repelling,
                                      Coupling::both)));
 
 // One ensemble for queries and keys: E M_hat_ii = M_ii + sum_q Var phi_hat_q. Two independent copies of a row
