@@ -39,11 +39,10 @@ def _(edge_index, edge_weight, num_nodes, undirected, duplicates, self_loops):  
 
 @torch.library.register_fake("topomask::graph_from_csr")
 def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
-    like = {"device": "cpu"}
     return (
-        torch.empty(row_ptr.shape, dtype=torch.int64, **like),
-        torch.empty(col.shape, dtype=torch.int32, **like),
-        torch.empty(col.shape, dtype=torch.float32, **like),
+        torch.empty(row_ptr.shape, dtype=torch.int64),
+        torch.empty(col.shape, dtype=torch.int32),
+        torch.empty(col.shape, dtype=torch.float32),
         _fake_flag(),
     )
 

@@ -60,8 +60,8 @@ class Graph:
         if torch.device(device) == self.device:
             return self
         ptr = None if self.ptr is None else self.ptr.to(device)
-        rows = (tensor.to(device) for tensor in (self.row_ptr, self.col, self.weight))
-        return Graph(*rows, self.directed, ptr, self.names, self.out_degree)
+        row_ptr, col, weight = (tensor.to(device) for tensor in (self.row_ptr, self.col, self.weight))
+        return Graph(row_ptr, col, weight, self.directed, ptr, self.names, self.out_degree)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"

@@ -42,10 +42,10 @@ class GRFMask(CatalogueMask):
         ensembles: "shared" (keys use the queries' walks; the diagonal is biased upwards), "independent" (unbiased),
             "asymmetric" (keys are one-hot: M estimates sum_k f_k W^k).
         coupling: of the walks of a node: "independent", "antithetic", "repelling" or "both".
-        shared_walks: False samples walks of its own for each head.
+        shared_walks: False samples walks of its own for each head (True).
         step: "uniform" or "weighted" by |W|.
         length: "geometric", "fixed" (always max_hops), or survival probabilities S(0), ..., S(max_hops).
-        importance_weights: False is the ad-hoc variant, every visit counts 1.
+        importance_weights: False is the ad-hoc variant, every visit counts 1 (True).
         normalise: how W is made of the graph ("symmetric"); "none" if it is W already.
         dtype: of f.
     """
@@ -96,7 +96,8 @@ class GRFMask(CatalogueMask):
         recipe = json.loads(self._recipe)
         ptr = constants[3] if len(constants) > 3 else None
         directed, degree = recipe.get("directed", False), recipe.get("degree", -1)
-        return self.rebuild(Graph(*constants[:3], directed, ptr, out_degree=degree))
+        row_ptr, col, weight = constants[:3]
+        return self.rebuild(Graph(row_ptr, col, weight, directed, ptr, out_degree=degree))
 
     def rebuild(self, graph: Graph) -> GRFMask:
         """The same mask on a new graph for the next step, on the graph's device; f stays."""
@@ -287,7 +288,13 @@ class DegreeMask(CatalogueMask):
 
 
 class NeighbourMask(CatalogueMask):
-    """M_ij = 1 where j lies within `hops` steps of i along the edges (1), else 0 (hard, as in GAT)."""
+    """M_ij = 1 where j lies within some steps of i along the edges, else 0 (hard, as in GAT).
+
+    Args:
+        graph: N nodes.
+        hops: as far as this many steps (1).
+        include_self: M_ii = 1 (True).
+    """
 
     def __init__(self, graph: Graph, hops: int | None = None, *, include_self: bool | None = None) -> None:
         super().__init__("neighbours", as_graph(graph), settings={"hops": hops, "include_self": include_self})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,8 @@ from topomask._ops import ops
 from topomask.graph import Graph
 
 
-class Neighbours(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Neighbours:
     """A row for every query, nearest first."""
 
     index: Tensor
@@ -41,10 +43,6 @@ def _box(box: Any, points: Tensor) -> Tensor | None:
     return None if box is None else torch.as_tensor(box, dtype=torch.float64).expand(points.shape[-1]).contiguous()
 
 
-@overload
-def knn(points: Any, k: int, *, edge_index: Literal[True], **options: Any) -> Tensor: ...
-@overload
-def knn(points: Any, k: int, *, edge_index: Literal[False] = False, **options: Any) -> Neighbours: ...
 def knn(
     points: Any,
     k: int,
@@ -57,7 +55,7 @@ def knn(
     box: Any = None,
     include_self: bool | None = None,
     edge_index: bool = False,
-) -> Neighbours | Tensor:
+) -> Any:
     """The k nearest points of every point, or of every query, by Euclidean distance; ties go to the smaller index.
 
     Args:
@@ -79,10 +77,6 @@ def knn(
     return Neighbours(*ops.knn(points, k, *where))
 
 
-@overload
-def radius(points: Any, r: float, max_neighbours: int, *, edge_index: Literal[False] = False, **options: Any) -> Neighbours: ...
-@overload
-def radius(points: Any, r: float, max_neighbours: int | None = None, *, edge_index: Literal[True], **options: Any) -> Tensor: ...
 def radius(
     points: Any,
     r: float,
@@ -96,7 +90,7 @@ def radius(
     box: Any = None,
     include_self: bool | None = None,
     edge_index: bool = False,
-) -> Neighbours | Tensor:
+) -> Any:
     """All points within distance r of every point or query, at most the max_neighbours nearest of them.
 
     Other arguments are those of `knn`. Without max_neighbours there is no length for rows: edge_index=True then.

@@ -42,8 +42,8 @@ def test_python_classes_have_the_settings_parameters_and_defaults_of_the_catalog
         if name in ("init", "seed", "max_bytes") or not setting["default"]:
             continue
         default = {"true": "True", "false": "False"}.get(setting["default"], setting["default"])
-        described = re.search(rf"\b{name}\b[^:]*:(.*?)(?=\n\s*\w+(, \w+)*: |\Z)", text, re.S)
-        said = described.group(1) if described else text
+        place = re.search(rf"^\s*{name}: ", text, re.M)
+        said = text[place.end() : place.end() + 400] if place else text
         assert f'"{default}"' in said or f"({default})" in said, f"{kind.__name__} does not say that {name} is {default}"
     mask = make(info)
     assert {name for name, _ in mask.named_parameters()} == given

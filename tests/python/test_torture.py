@@ -183,7 +183,8 @@ def test_unequal_scales_in_a_packed_batch(karate: topomask.Graph) -> None:
         out = attention(*packed, mask=blocks, feature_map=feature_map)
         expected = attention(q, k, v, mask=alone, feature_map=feature_map)
         torch.testing.assert_close(out, torch.cat(list(expected), 1).unsqueeze(0))
-        assert bool((attention(*packed, mask=together, feature_map=feature_map).abs().sum(-1) > 0).all())
+        other = attention(*packed, mask=together, feature_map=feature_map)[:, :, :34]  # beside the one with large keys
+        assert bool((other.abs().sum(-1) > 0).all())
 
 
 def test_transforms_are_right_or_refused(karate: topomask.Graph) -> None:

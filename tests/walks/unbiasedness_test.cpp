@@ -330,7 +330,7 @@ TEST(SharedDiagonal, RatioOnTheGridOfPatches) {
     int max_hops;
     double ratio, tolerance;
   };
-  for (const Case& c : {Case{0.1, 10, 1.2, 0.05}, Case{0.5, 10, 3.0, 3.0}}) {
+  for (const Case& c : {Case{0.1, 10, 1.2, 0.05}, Case{0.5, 10, 17.5, 6.0}}) {
     FeatureOptions options;
     options.walks.num_walks = 20;
     options.walks.max_hops = c.max_hops;
