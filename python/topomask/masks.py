@@ -108,7 +108,9 @@ class GRFMask(CatalogueMask):
 
     def features(self, head: int = 0) -> tuple[Tensor, Tensor]:
         """Phi and Psi of a head as sparse CSR tensors [N, N] in the dtype of f; not differentiable."""
-        phi_ptr, phi_col, phi, psi_ptr, psi_col, psi = ops.mask_features(*self._expression(), head)
+        recipe, constants, parameters = self._expression()
+        fixed = [parameter.detach() for parameter in parameters]
+        phi_ptr, phi_col, phi, psi_ptr, psi_col, psi = ops.mask_features(recipe, constants, fixed, head)
         return csr_tensor(phi_ptr, phi_col, phi), csr_tensor(psi_ptr, psi_col, psi)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]

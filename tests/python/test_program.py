@@ -65,7 +65,7 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
         "--modulation", "1,0.5,0.25", *flags, "--engine", engine, "--out", str(tmp_path / "o.npy"),
         "--q", str(tmp_path / "q.npy"), "--k", str(tmp_path / "k.npy"), "--v", str(tmp_path / "v.npy"))  # fmt: skip
     mask = topomask.GRFMask(topomask.Graph.grid(8, 8), 8, 0.3, 6, seed=7, init=[1, 0.5, 0.25])
-    out = topomask.attention(q, k, v, mask=mask, engine=engine, epsilon=0, **options)
+    out = topomask.attention(q, k, v, mask=mask, engine=engine, **options)
     torch.testing.assert_close(
         out.detach(), torch.from_numpy(np.load(tmp_path / "o.npy")), rtol=1e-4, atol=1e-5
     )
@@ -77,7 +77,7 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
         ("tree:4", ["--mask", "forest", "--a", "-0.7", "--b", "0.2"], lambda g: topomask.ForestMask(g, a=-0.7, b=0.2)),
         ("hypercube:5", ["--mask", "hypercube-heat", "--beta", "0.3"], lambda g: topomask.HypercubeHeatMask(g, beta=0.3)),
         ("karate", ["--mask", "shortest-path", "--decay", "0.4"],
-         lambda g: topomask.ShortestPathMask(g, g.num_nodes - 1, decay=0.4)),
+         lambda g: topomask.ShortestPathMask(g, decay=0.4)),
         ("karate", ["--mask", "neighbours", "--hops", "2"], lambda g: topomask.NeighbourMask(g, 2)),
         ("karate", ["--mask", "degree"], lambda g: topomask.DegreeMask(g)),
         ("karate", ["--mask", "causal"], lambda g: topomask.CausalMask(g.num_nodes)),
@@ -87,7 +87,7 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
         ("path:40", ["--mask", "spe-sine", "--realisations", "9"], lambda g: topomask.SineSPEMask(40, 9, seed=3)),
         ("path:40", ["--mask", "spe-convolutional"], lambda g: topomask.ConvolutionalSPEMask(40, 64, seed=3)),
         ("grid:5x6", ["--global-tokens", "2", "--modulation", "1,0.5", "--p-halt", "0.4"],
-         lambda g: topomask.GlobalTokensMask(topomask.GRFMask(g, 4, 0.4, 20, seed=3, init=[1, 0.5]), 2)),
+         lambda g: topomask.GlobalTokensMask(topomask.GRFMask(g, 4, 0.4, seed=3, init=[1, 0.5]), 2)),
     ],
 )  # fmt: skip
 def test_masks_are_equal(tmp_path: Path, graph: str, flags: list[str], make) -> None:
@@ -97,15 +97,16 @@ def test_masks_are_equal(tmp_path: Path, graph: str, flags: list[str], make) -> 
     for name, x in zip("qkv", (q, k, v)):
         np.save(tmp_path / f"{name}.npy", x.numpy())
         files += [f"--{name}", str(tmp_path / f"{name}.npy")]
-    run("attend", "--graph", graph, *flags, "--seed", "3", "--walks", "4", *files, "--out", str(tmp_path / "o.npy"))
-    out = topomask.attention(q, k, v, mask=mask, epsilon=0).detach().numpy()
+    walks = [] if "--mask" in flags and flags[1] not in ("grf", "ad-hoc", "grf-asymmetric") else ["--walks", "4"]
+    run("attend", "--graph", graph, *flags, "--seed", "3", *walks, *files, "--out", str(tmp_path / "o.npy"))
+    out = topomask.attention(q, k, v, mask=mask).detach().numpy()
     np.testing.assert_allclose(out, np.load(tmp_path / "o.npy"), rtol=2e-6)
 
 
 @pytest.mark.parametrize(
     "graph, flags, make",
     [
-        ("grid:20x20", [], lambda g: topomask.GRFMask(g, 4, 0.5, 20)),
+        ("grid:20x20", [], lambda g: topomask.GRFMask(g, 4, 0.5)),
         ("grid:8x8", ["--walks", "64"], lambda g: topomask.GRFMask(g, 64, 0.5)),
         ("grid:30x30", ["--mask", "power-series"], lambda g: topomask.PowerSeriesMask(g)),
         ("grid:30x30", ["--mask", "none"], lambda g: topomask.NoMask(g.num_nodes)),
@@ -122,7 +123,7 @@ def test_the_same_plan_is_made(tmp_path: Path, graph: str, flags: list[str], mak
     q = torch.randn(1, 2, mask.num_nodes, 16)
     np.save(tmp_path / "q.npy", q.numpy())
     files = [word for name in ("--q", "--k", "--v") for word in (name, str(tmp_path / "q.npy"))]
-    walks = [] if "--walks" in flags else ["--walks", "4"]
+    walks = [] if "--walks" in flags or "--mask" in flags else ["--walks", "4"]
     plan = json.loads(run("attend", "--graph", graph, *flags, *walks, *files, "--print-plan", "--json"))["plan"]
     text = topomask.plan_attention(q, q, mask)
     assert text.startswith(f"engine: {plan['engine']} (least predicted time")
@@ -154,9 +155,10 @@ def test_state_dicts_cross_over(tmp_path: Path, name: str) -> None:
     q = torch.rand(1, 2, mask.num_nodes, 4)
     np.save(tmp_path / "q.npy", q.numpy())
     files = [word for flag in ("--q", "--k", "--v") for word in (flag, str(tmp_path / "q.npy"))]
-    run("attend", *graph, "--mask", name, "--seed", "3", "--walks", "4", *files, "--out", str(tmp_path / "o.npy"),
+    walks = ["--walks", "4"] if name == "grf" else []
+    run("attend", *graph, "--mask", name, "--seed", "3", *walks, *files, "--out", str(tmp_path / "o.npy"),
         "--parameters", str(tmp_path / "mask.safetensors"), "--out-parameters", str(tmp_path / "again.safetensors"))
-    out = topomask.attention(q, q, q, mask=mask, epsilon=0).detach()
+    out = topomask.attention(q, q, q, mask=mask).detach()
     torch.testing.assert_close(out, torch.from_numpy(np.load(tmp_path / "o.npy")), rtol=1e-4, atol=1e-5)
     fresh = make()
     fresh.load_state_dict(safetensors.load_file(tmp_path / "again.safetensors"))
@@ -178,7 +180,7 @@ def test_state_dicts_of_layers_and_of_other_masks(tmp_path: Path) -> None:
         )  # fmt: skip
         return done.returncode, done.stderr
 
-    mask = topomask.GRFMask(topomask.Graph.grid(6, 6), 4, 0.5, 20)
+    mask = topomask.GRFMask(topomask.Graph.grid(6, 6), 4, 0.5)
     state = {f"layer.mask.{name}": value for name, value in mask.state_dict().items()}
     safetensors.save_file(state, path)
     assert attend() == (0, "")
