@@ -271,13 +271,13 @@ TEST_P(Unbiased, EveryHopOfTheFeatures) {
 INSTANTIATE_TEST_SUITE_P(
     Everything, Unbiased,
     ::testing::Combine(::testing::Values(NormalisedGraph{"lollipop", Normalisation::none},
-                                     NormalisedGraph{"lollipop", Normalisation::symmetric},
-                                     NormalisedGraph{"hub", Normalisation::random_walk},
-                                     NormalisedGraph{"directed", Normalisation::none}),
-                     ::testing::Values(LengthLaw::geometric, LengthLaw::fixed, LengthLaw::survival),
-                     ::testing::Values(StepLaw::uniform, StepLaw::weighted),
-                     ::testing::Values(Coupling::independent, Coupling::antithetic, Coupling::repelling,
-                                     Coupling::both)));
+                                         NormalisedGraph{"lollipop", Normalisation::symmetric},
+                                         NormalisedGraph{"hub", Normalisation::random_walk},
+                                         NormalisedGraph{"directed", Normalisation::none}),
+                       ::testing::Values(LengthLaw::geometric, LengthLaw::fixed, LengthLaw::survival),
+                       ::testing::Values(StepLaw::uniform, StepLaw::weighted),
+                       ::testing::Values(Coupling::independent, Coupling::antithetic, Coupling::repelling,
+                                         Coupling::both)));
 
 // One ensemble for queries and keys: E M_hat_ii = M_ii + sum_q Var phi_hat_q. Two independent copies of a row
 // give |phi - phi'|^2 / 2, an unbiased estimate of that sum.
