@@ -80,6 +80,10 @@ GraphOnDevice graph_on_device(const Graph& graph, const WalkPlan& plan, cudaStre
             graph.weight.device() == graph.row_ptr.device() && graph.weight.size(0) == graph.col.size(0),
         "walks: expected row_ptr int64, col int32 and weight float32 on one device, got {}, {} and {}",
         describe(graph.row_ptr), describe(graph.col), describe(graph.weight));
+  // Kernels find the rows of such a graph without looking at row_ptr.
+  check(graph.out_degree < 0 || graph.num_entries() == graph.num_nodes() * graph.out_degree,
+        "walks: a graph of out_degree {} and {} nodes must have {} entries, got {}", graph.out_degree,
+        graph.num_nodes(), graph.num_nodes() * graph.out_degree, graph.num_entries());
   result.row_ptr = graph.row_ptr.contiguous();
   result.col = graph.col.contiguous();
   result.weight = graph.weight.contiguous();

@@ -235,6 +235,13 @@ TEST(CudaFeatures, AreTheSameAtEveryRun) {
   }
 }
 
+TEST(CudaFeatures, RefuseAnOutDegreeThatCannotBe) {
+  TOPOMASK_NEEDS_GPU();
+  Graph graph = karate_club().to(kGpu);
+  graph.out_degree = 3;
+  EXPECT_THROW(sample_walk_features(graph, {}), Error);
+}
+
 TEST(CudaFeatures, RefuseAModulationElsewhere) {
   TOPOMASK_NEEDS_GPU();
   const WalkFeatures features = sample_walk_features(karate_club().to(kGpu), {});
