@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "core/random.h"
+#include "graph/random_searches.h"
 #include "support/expect_error.h"
 #include "topomask/graph_builders.h"
 
@@ -107,83 +107,11 @@ void expect_rows(const NeighbourRows& got, std::vector<std::vector<Found>> expec
   EXPECT_TRUE(at::equal(got.distance2, at::tensor(distance2, at::kDouble).to(got.distance2.scalar_type())));
 }
 
-class Chance {
- public:
-  explicit Chance(std::uint64_t seed) : random_(seed, 77) {}
-
-  double real(double low = 0, double high = 1) { return low + (high - low) * random_.next_double(); }
-  std::int64_t integer(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_.next_double() * static_cast<double>(high - low + 1));
-  }
-  bool flip(double probability = 0.5) { return random_.next_double() < probability; }
-
-  // Point sets that break one or the other way of searching.
-  at::Tensor cloud(std::int64_t count, std::int64_t dimension, int kind, double offset) {
-    at::Tensor points = at::empty({count, dimension}, at::kDouble);
-    double* x = points.data_ptr<double>();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const double along = real();
-      const bool far = flip(0.02);
-      for (std::int64_t a = 0; a < dimension; ++a) {
-        double value = real();
-        if (kind == 1) value = static_cast<double>(integer(0, 4));                  // ties
-        if (kind == 2) value = along * static_cast<double>(a + 1);                  // collinear
-        if (kind == 3) value *= std::pow(10.0, -3.0 * static_cast<double>(a % 4));  // flat
-        if (kind == 4) value = far ? value * 1e6 : value * 1e-3;                    // outliers
-        if (kind == 5) value = 0.25;                                                // equal
-        *x++ = value + offset;
-      }
-    }
-    return points;
-  }
-
-  // [graphs+1], some of them empty.
-  at::Tensor offsets(std::int64_t count, std::int64_t graphs) {
-    std::vector<std::int64_t> ptr = {0, count};
-    for (std::int64_t g = 1; g < graphs; ++g) ptr.push_back(flip(0.2) ? ptr.back() : integer(0, count));
-    std::sort(ptr.begin(), ptr.end());
-    return at::tensor(ptr);
-  }
-
- private:
-  RandomStream random_;
-};
-
 TEST(Neighbours, AreThoseOfTheDefinition) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Chance chance(seed);
-    const std::int64_t count = chance.flip(0.1) ? chance.integer(0, 3) : chance.integer(4, 400);
-    const std::int64_t dimension = chance.flip(0.7) ? chance.integer(1, 3) : chance.integer(0, 16);
-    const at::ScalarType dtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-    const at::ScalarType dtype = dtypes[chance.flip(0.8) ? chance.integer(0, 1) : chance.integer(2, 3)];
-    const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;  // holds neither outliers nor offsets
-    const int kind = static_cast<int>(chance.integer(0, narrow ? 3 : 5));
-    const double offset = !narrow && chance.flip(0.3) ? chance.real(-1e7, 1e7) : 0;
-    const at::Tensor points = chance.cloud(count, dimension, kind, offset).to(dtype);
-    NeighbourOptions options;
-    if (chance.flip(0.4)) {
-      options.queries =
-          chance.cloud(chance.integer(0, 200), dimension, static_cast<int>(chance.integer(0, 3)), offset)
-              .to(dtype);
-    }
-    if (chance.flip(0.4)) {
-      const std::int64_t graphs = chance.integer(1, 12);
-      options.ptr = chance.offsets(count, graphs);
-      if (options.queries.defined()) options.query_ptr = chance.offsets(options.queries.size(0), graphs);
-    }
-    if (chance.flip(0.4)) {
-      options.box = at::empty({dimension}, at::kDouble);
-      for (std::int64_t a = 0; a < dimension; ++a) {
-        options.box.data_ptr<double>()[a] = chance.flip(0.25) ? 0 : std::pow(10.0, chance.real(-1.5, 1));
-      }
-    }
-    if (chance.flip(0.3)) options.include_self = chance.flip();
-    const std::int64_t k = chance.flip(0.2) ? chance.integer(0, count + 2) : chance.integer(1, 20);
+    const auto [points, options, k, r] = testing::random_search(seed);
     expect_lists(knn(points, k, options), k, by_definition(points, kInfinity, options));
-    const double r = chance.flip(0.1)   ? 0
-                     : chance.flip(0.1) ? kInfinity
-                                        : std::pow(10.0, chance.real(-2.5, 0.5));
     const auto within = by_definition(points, r, options);
     expect_lists(radius(points, r, k, options), k, within);
     expect_rows(radius(points, r, options), within);
@@ -195,7 +123,7 @@ TEST(Neighbours, AreThoseOfTheDefinition) {
 TEST(Neighbours, OfManyPointsAreThoseOfTheDefinition) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Chance chance(1000 + seed);
+    testing::Chance chance(1000 + seed);
     const std::int64_t dimension = seed % 6 == 5 ? 5 : 1 + static_cast<std::int64_t>(seed % 3);
     const at::ScalarType dtype = seed % 2 == 0 ? at::kFloat : at::kDouble;
     const int kind = static_cast<int>(seed / 2 % 5);
@@ -246,7 +174,7 @@ TEST(Neighbours, OfDoublePointsAreNotRounded) {
 }
 
 TEST(Neighbours, AreTheSameForAnyNumberOfThreads) {
-  Chance chance(5);
+  testing::Chance chance(5);
   const at::Tensor points = chance.cloud(20000, 3, 0, 0), box = at::tensor({1.0, 1.0, 0.5}, at::kDouble);
   const NeighbourOptions options{.ptr = chance.offsets(20000, 60), .box = box};
   const int before = num_threads();
@@ -265,7 +193,7 @@ TEST(Neighbours, AreTheSameForAnyNumberOfThreads) {
 
 // Quadratic time would take minutes.
 TEST(Neighbours, TakeNoLongerWherePointsCrowd) {
-  Chance chance(6);
+  testing::Chance chance(6);
   at::Tensor points = chance.cloud(60000, 3, 0, 0);
   points[0].fill_(1e12);  // leaves all others in one cell
   EXPECT_EQ(knn(points, 3).count.min().item<std::int32_t>(), 3);

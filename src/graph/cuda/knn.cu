@@ -254,7 +254,7 @@ __device__ std::int32_t load_queries(const PlainArguments& p, std::int64_t first
 
 // One warp kQueries neighbours along the curve. Blocks a multiprocessor: all warps of 32768 points at once,
 // where registers suffice.
-template <bool kBatched, int kSlots, int kQueries>
+template <bool kBatched, int kSlots, int kQueries, bool kFew>
 __global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
     search_leaves(const __grid_constant__ PlainArguments p, const __grid_constant__ NeighbourListsOut out) {
   __shared__ PlainQueries<kQueries> queries;
@@ -266,27 +266,26 @@ __global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
   const std::int32_t seed = load_queries<kBatched, kQueries>(p, first, queries.at[warp], queries.range[warp],
                                                              queries.row[warp], active);
   const PlainSpace<kBatched, kQueries> space{p.point, p.levels, queries.at[warp], queries.range[warp]};
-  Search<PlainSpace<kBatched, kQueries>, kSlots> search(space, out.k, p.a.limit, active);
+  Search<PlainSpace<kBatched, kQueries>, kSlots, kFew> search(space, out.k, p.a.limit, active);
   search.run(seed);
   search.write(queries.row[warp], out, p.a, /*is_double=*/false);
 }
 
 constexpr int kRadiusQueries = 8;
 
-template <bool kBatched>
 __global__ void __launch_bounds__(kSearchThreads)
     search_radius(const __grid_constant__ PlainArguments p, std::int32_t* num_found,
                   const std::int64_t* row_ptr, std::int32_t* col, void* distance2) {
+  using Space = PlainSpace<true, kRadiusQueries>;
   __shared__ PlainQueries<kRadiusQueries> queries;
   const int warp = static_cast<int>(threadIdx.x) / kLeaf;
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kRadiusQueries;
   if (first >= p.a.num_queries) return;  // whole warps
   unsigned active;
-  load_queries<kBatched, kRadiusQueries>(p, first, queries.at[warp], queries.range[warp], queries.row[warp],
-                                         active);
-  const PlainSpace<kBatched, kRadiusQueries> space{p.point, p.levels, queries.at[warp], queries.range[warp]};
-  RadiusSearch<PlainSpace<kBatched, kRadiusQueries>> search(space, p.a.limit, active);
+  load_queries<true, kRadiusQueries>(p, first, queries.at[warp], queries.range[warp], queries.row[warp], active);
+  const Space space{p.point, p.levels, queries.at[warp], queries.range[warp]};
+  RadiusSearch<Space> search(space, p.a.limit, active);
   search.run(queries.row[warp], row_ptr, col, distance2, /*is_double=*/false);
   write_counts(search, queries.row[warp], num_found);
 }
@@ -377,31 +376,31 @@ unsigned search_blocks(const NeighbourArguments& a, int queries) {
   return blocks_for(a.num_queries, kSearchThreads / kLeaf * queries);
 }
 
-template <bool kBatched, int kSlots, int kQueries>
+template <bool kBatched, int kSlots, int kQueries, bool kFew>
 void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
-  search_leaves<kBatched, kSlots, kQueries>
+  search_leaves<kBatched, kSlots, kQueries, kFew>
       <<<search_blocks(p.a, kQueries), kSearchThreads, 0, stream>>>(p, out);
 }
 
-template <bool kBatched>
+// One graph has kernels of its own, which never ask for a query's graph.
 void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
-  if (out.k <= kLeaf) {
-    launch_search<kBatched, 1, 8>(p, out, stream);
-  } else if (out.k <= 2 * kLeaf) {
-    launch_search<kBatched, 2, 8>(p, out, stream);
+  if (out.k > 2 * kLeaf) {
+    launch_search<true, kMaxNeighbours / kLeaf, 2, false>(p, out, stream);
+  } else if (out.k > kLeaf) {
+    launch_search<true, 2, 4, false>(p, out, stream);
+  } else if (p.a.ptr != nullptr) {
+    launch_search<true, 1, 8, false>(p, out, stream);
+  } else if (out.k > kFewNeighbours) {
+    launch_search<false, 1, 8, false>(p, out, stream);
   } else {
-    launch_search<kBatched, kMaxNeighbours / kLeaf, 2>(p, out, stream);
+    launch_search<false, 1, 8, true>(p, out, stream);
   }
 }
 
 void launch_radius(const PlainArguments& p, std::int32_t* num_found, const std::int64_t* row_ptr,
                    std::int32_t* col, void* distance2, cudaStream_t stream) {
-  const unsigned blocks = search_blocks(p.a, kRadiusQueries);
-  if (p.a.ptr == nullptr) {
-    search_radius<false><<<blocks, kSearchThreads, 0, stream>>>(p, num_found, row_ptr, col, distance2);
-  } else {
-    search_radius<true><<<blocks, kSearchThreads, 0, stream>>>(p, num_found, row_ptr, col, distance2);
-  }
+  search_radius<<<search_blocks(p.a, kRadiusQueries), kSearchThreads, 0, stream>>>(p, num_found, row_ptr, col,
+                                                                                   distance2);
 }
 
 bool is_plain(const NeighbourArguments& a) {
@@ -424,12 +423,7 @@ cudaError_t nearest_neighbours(const NeighbourArguments& a, const NeighbourLists
   const PlainWorkspace space = lay_out(a, arena);
   if (const cudaError_t status = sort_points(a, space, stream)) return status;
   if (const cudaError_t status = make_plain_boxes(a, space, stream)) return status;
-  const PlainArguments p = plain_arguments(a, space);
-  if (a.ptr == nullptr) {
-    launch_search<false>(p, out, stream);
-  } else {
-    launch_search<true>(p, out, stream);
-  }
+  launch_search(plain_arguments(a, space), out, stream);
   return cudaGetLastError();
 }
 

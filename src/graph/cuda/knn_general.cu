@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kBoxThreads)
     const T low = min_lanes(finite ? static_cast<T>(place - error) : static_cast<T>(infinity));
     const T high = max_lanes(finite ? static_cast<T>(place + error) : static_cast<T>(-infinity));
     if (lane_id() == 0) {
-      points.box[0][axis * points.count[0] + leaf] = low;
+      points.box[0][axis * static_cast<std::int64_t>(points.count[0]) + leaf] = low;
       points.box[0][(points.axes + axis) * static_cast<std::int64_t>(points.count[0]) + leaf] = high;
     }
   }
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(general_threads(kAxes))
   std::int32_t seed;
   unsigned active;
   const auto space = load_queries<T, kAxes, kQueries, kWarps>(g, first, grown, table, seed, active);
-  Search<GeneralSpace<T, kAxes, kQueries>, kSlots> search(space, out.k, g.a.limit, active);
+  Search<GeneralSpace<T, kAxes, kQueries>, kSlots, false> search(space, out.k, g.a.limit, active);
   search.run(seed);
   search.write(table.row[warp], out, g.a, g.a.is_double);
 }

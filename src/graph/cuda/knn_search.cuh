@@ -43,6 +43,40 @@ __device__ inline void store_real(void* array, std::int64_t i, double value, boo
   }
 }
 
+struct Entry {
+  double distance;
+  std::int32_t index;
+
+  __device__ bool precedes(const Entry& other) const {
+    return distance < other.distance || (distance == other.distance && index < other.index);
+  }
+};
+
+// One step of a bitonic network: of two lanes that differ in bit `step` the lower one keeps what comes first, or
+// last.
+__device__ inline void exchange(Entry& own, int step, bool ascending) {
+  const Entry other = {__shfl_xor_sync(~0u, own.distance, step), __shfl_xor_sync(~0u, own.index, step)};
+  const bool keeps_first = ((lane_id() & step) == 0) == ascending;
+  if (other.precedes(own) == keeps_first) own = other;
+}
+
+// The first 32 of a sorted list, one entry a lane, and of as many candidates, sorted: the candidates are sorted
+// and laid against the list in reverse, and the first of each pair is kept, which leaves a bitonic sequence.
+// One copy for all queries: it is long.
+static __device__ __noinline__ Entry merge_sorted(Entry list, Entry candidate) {
+#pragma unroll
+  for (int run = 2; run <= kLeaf; run *= 2) {
+#pragma unroll
+    for (int step = run / 2; step > 0; step /= 2) exchange(candidate, step, (lane_id() & run) == 0);
+  }
+  const Entry reversed = {__shfl_xor_sync(~0u, candidate.distance, kLeaf - 1),
+                          __shfl_xor_sync(~0u, candidate.index, kLeaf - 1)};
+  if (reversed.precedes(list)) list = reversed;
+#pragma unroll
+  for (int step = kLeaf / 2; step > 0; step /= 2) exchange(list, step, true);
+  return list;
+}
+
 // The nearest candidates of one query, ascending, spread over the lanes of a warp: slot s is in lane s % 32.
 // An entry is taken in by all lanes at once, in the same few steps however many there are.
 template <int kSlots>  // a lane
@@ -91,24 +125,12 @@ struct Nearest {
     return last(k);
   }
 
-  // The same with a candidate in every lane, infinity where there is none: sorted, laid against the list in
-  // reverse, and the nearer of each pair kept, which leaves a bitonic sequence.
+  // The same with a candidate in every lane, infinity where there is none.
   __device__ double merge(double new_distance, std::int32_t new_index, int k) {
     static_assert(kSlots == 1);
-#pragma unroll
-    for (int run = 2; run <= kLeaf; run *= 2) {
-#pragma unroll
-      for (int step = run / 2; step > 0; step /= 2)
-        exchange(new_distance, new_index, step, (lane_id() & run) == 0);
-    }
-    const double other_distance = __shfl_xor_sync(~0u, new_distance, kLeaf - 1);
-    const std::int32_t other_index = __shfl_xor_sync(~0u, new_index, kLeaf - 1);
-    if (precedes(other_distance, other_index, distance[0], index[0])) {
-      distance[0] = other_distance;
-      index[0] = other_index;
-    }
-#pragma unroll
-    for (int step = kLeaf / 2; step > 0; step /= 2) exchange(distance[0], index[0], step, true);
+    const Entry merged = merge_sorted({distance[0], index[0]}, {new_distance, new_index});
+    distance[0] = merged.distance;
+    index[0] = merged.index;
     return last(k);
   }
 
@@ -117,22 +139,6 @@ struct Nearest {
 #pragma unroll
     for (int s = 1; s < kSlots; ++s) found = k > s * kLeaf ? distance[s] : found;
     return __shfl_sync(~0u, found, (k - 1) % kLeaf);
-  }
-
- private:
-  static __device__ bool precedes(double a, std::int32_t index_a, double b, std::int32_t index_b) {
-    return a < b || (a == b && index_a < index_b);
-  }
-  // One step of a bitonic network: of two lanes that differ in bit `step` the lower one keeps what comes
-  // first, or last.
-  static __device__ void exchange(double& a, std::int32_t& index_a, int step, bool ascending) {
-    const double b = __shfl_xor_sync(~0u, a, step);
-    const std::int32_t index_b = __shfl_xor_sync(~0u, index_a, step);
-    const bool keeps_first = ((lane_id() & step) == 0) == ascending;
-    if (precedes(b, index_b, a, index_a) == keeps_first) {
-      a = b;
-      index_a = index_b;
-    }
   }
 };
 
@@ -201,8 +207,10 @@ __device__ std::int32_t next_leaf(const Walk<Space>& walk, WalkState& state) {
   }
 }
 
-// The k nearest.
-template <class Space, int kSlots>
+// The k nearest. kFew: at most kFewNeighbours of them, and no code for more.
+constexpr int kFewNeighbours = 8;
+
+template <class Space, int kSlots, bool kFew>
 struct Search {
   using Real = typename Space::Real;
   static constexpr int kQueries = Space::kQueries;
@@ -240,7 +248,8 @@ struct Search {
   }
 
   __device__ void visit_leaf(std::int32_t leaf, bool is_seed) {
-    constexpr int kMostSelected = 8, kFewToMerge = 8;
+    constexpr int kLeastToMerge = 8;  // fewer candidates are added one by one
+    const bool few = kFew || k <= kFewNeighbours;
     const Space& space = walk.space;
     const unsigned wanted = walk.queries_near(leaf);
     if (wanted == 0) return;
@@ -253,7 +262,7 @@ struct Search {
       const Real distance = space.distance(q, p);
       // A comparison that NaN does not pass.
       const bool other = index != space.own(q) && space.meets(q, position, position + 1) && distance >= 0;
-      if (is_seed && k <= kMostSelected) {
+      if (is_seed && few) {
         walk.reach[q] =
             min(walk.reach[q], first_reach(other ? distance : static_cast<Real>(infinity_float())));
       }
@@ -261,8 +270,8 @@ struct Search {
       if (near == 0) continue;
       const double exact = space.exact(q, p, distance);
       near &= __ballot_sync(~0u, exact <= limit);
-      if constexpr (kSlots == 1) {
-        if (__popc(near) >= kFewToMerge && k > kMostSelected) {
+      if constexpr (kSlots == 1 && !kFew) {
+        if (!few && __popc(near) >= kLeastToMerge) {
           const bool mine = (near >> lane_id() & 1) != 0;
           shrink(q, nearest[q].merge(mine ? exact : infinity_double(), mine ? index : INT_MAX, k));
           continue;

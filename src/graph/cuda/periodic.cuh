@@ -3,11 +3,16 @@
 
 namespace topomask::cuda {
 
+// Seldom needed, and long: kept out of the loops that call it.
+static __device__ __noinline__ double far_image(double magnitude, double length) {
+  return fabs(remainder(magnitude, length));
+}
+
 __device__ inline double nearest_image(double difference, double length) {
   const double magnitude = fabs(difference);
   if (length == 0 || magnitude <= 0.5 * length) return magnitude;
   if (magnitude <= 1.5 * length) return fabs(magnitude - length);
-  return fabs(remainder(magnitude, length));
+  return far_image(magnitude, length);
 }
 
 __device__ inline double wrapped(double x, double length) {
