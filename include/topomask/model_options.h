@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "topomask/walks.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -42,8 +44,6 @@ enum class Pooling {
   mean,  // over all patches
   cls,   // a token of its own, which sees and is seen by all with mask 1
 };
-std::string pooling_name(Pooling pooling);
-Pooling parse_pooling(const std::string& name);
 
 // How matrices start.
 enum class InitialWeights {
@@ -51,8 +51,6 @@ enum class InitialWeights {
   fan_in,  // uniform within 1 / sqrt(inputs), biases too: torch's own, and smaller
   normal,  // N(0, 0.02), biases 0
 };
-std::string initial_weights_name(InitialWeights initial);
-InitialWeights parse_initial_weights(const std::string& name);
 
 struct VitOptions {
   std::int64_t channels = 3, height = 32, width = 32;  // of the images
@@ -83,5 +81,13 @@ struct ImageFormat {
 // Layers, widths, patches and pooling of "tiny", "small" or "b16" (the paper's); the rest is as in `base`.
 VitOptions vit_preset(const std::string& name, VitOptions base = {});
 const std::vector<std::string>& vit_preset_names();
+
+// The words for them (topomask/words.h).
+template <>
+std::span<const Word<AttentionVariant>> words<AttentionVariant>();
+template <>
+std::span<const Word<Pooling>> words<Pooling>();
+template <>
+std::span<const Word<InitialWeights>> words<InitialWeights>();
 
 }  // namespace topomask

@@ -11,10 +11,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "topomask/parameters.h"
+#include "topomask/words.h"
 
 namespace topomask {
 
@@ -48,6 +50,9 @@ enum class OptimizerKind {
   adamw,  // decoupled decay (Loshchilov & Hutter 2019)
   adam,   // decay as a part of the gradient
 };
+
+template <>
+std::span<const Word<OptimizerKind>> words<OptimizerKind>();
 
 struct TrainOptions {
   std::int64_t epochs = 40;

@@ -1,70 +1,60 @@
 #include "core/check.h"
-#include "models/names.h"
+#include "core/suggest.h"
 #include "topomask/model_options.h"
 
 namespace topomask {
 
-const NameTable<AttentionVariant>& attention_variants() {
-  static const NameTable<AttentionVariant> table("attention",
-                                                 {{AttentionVariant::softmax, "softmax"},
-                                                  {AttentionVariant::softmax_grf, "softmax+grf"},
-                                                  {AttentionVariant::linear, "linear"},
-                                                  {AttentionVariant::toeplitz, "toeplitz"},
-                                                  {AttentionVariant::power_series, "power-series"},
-                                                  {AttentionVariant::grf, "grf"},
-                                                  {AttentionVariant::grf_asymmetric, "grf-asymmetric"},
-                                                  {AttentionVariant::ad_hoc, "ad-hoc"},
-                                                  {AttentionVariant::learned_features, "learned-features"},
-                                                  {AttentionVariant::neighbours, "neighbours"}});
-  return table;
+template <>
+std::span<const Word<AttentionVariant>> words<AttentionVariant>() {
+  static constexpr Word<AttentionVariant> kWords[] = {
+      {AttentionVariant::softmax, "softmax", "unmasked"},
+      {AttentionVariant::softmax_grf, "softmax+grf", "softmax scores times the mask of grf"},
+      {AttentionVariant::linear, "linear", "unmasked"},
+      {AttentionVariant::toeplitz, "toeplitz", "|b| with one parameter per offset between two patches"},
+      {AttentionVariant::power_series, "power-series", "|M| exactly, grf with infinitely many walks"},
+      {AttentionVariant::grf, "grf", "|Phi Phi^T|, graph random features"},
+      {AttentionVariant::grf_asymmetric, "grf-asymmetric", "|Phi|, one-hot keys"},
+      {AttentionVariant::ad_hoc, "ad-hoc", "grf without importance weights"},
+      {AttentionVariant::learned_features, "learned-features", "|F F^T|, N learned numbers per patch"},
+      {AttentionVariant::neighbours, "neighbours", "1 within a few steps on the grid, else 0"},
+  };
+  return kWords;
 }
 
-const NameTable<Pooling>& poolings() {
-  static const NameTable<Pooling> table("pooling", {{Pooling::mean, "mean"}, {Pooling::cls, "cls"}});
-  return table;
+template <>
+std::span<const Word<Pooling>> words<Pooling>() {
+  static constexpr Word<Pooling> kWords[] = {
+      {Pooling::mean, "mean", "over all patches"},
+      {Pooling::cls, "cls", "a token of its own"},
+  };
+  return kWords;
 }
 
-const NameTable<InitialWeights>& initial_weights() {
-  static const NameTable<InitialWeights> table("initial-weights", {{InitialWeights::xavier, "xavier"},
-                                                                   {InitialWeights::fan_in, "fan-in"},
-                                                                   {InitialWeights::normal, "normal"}});
-  return table;
-}
-
-const NameTable<Coupling>& couplings() {
-  static const NameTable<Coupling> table("coupling", {{Coupling::independent, "independent"},
-                                                      {Coupling::antithetic, "antithetic"},
-                                                      {Coupling::repelling, "repelling"},
-                                                      {Coupling::both, "both"}});
-  return table;
+template <>
+std::span<const Word<InitialWeights>> words<InitialWeights>() {
+  static constexpr Word<InitialWeights> kWords[] = {
+      {InitialWeights::xavier, "xavier", "uniform with variance 2 / (inputs + outputs)"},
+      {InitialWeights::fan_in, "fan-in", "uniform within 1 / sqrt(inputs)"},
+      {InitialWeights::normal, "normal", "N(0, 0.02)"},
+  };
+  return kWords;
 }
 
 std::string attention_variant_name(AttentionVariant variant) {
-  return attention_variants().name(variant);
+  return std::string(word_of(variant));
 }
 
 const std::vector<std::string>& attention_variant_names() {
-  return attention_variants().names();
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& known : words<AttentionVariant>()) all.emplace_back(known.word);
+    return all;
+  }();
+  return names;
 }
 
 AttentionVariant parse_attention_variant(const std::string& name) {
-  return attention_variants().parse(name);
-}
-
-std::string pooling_name(Pooling pooling) {
-  return poolings().name(pooling);
-}
-
-Pooling parse_pooling(const std::string& name) {
-  return poolings().parse(name);
-}
-
-std::string initial_weights_name(InitialWeights initial) {
-  return initial_weights().name(initial);
-}
-
-InitialWeights parse_initial_weights(const std::string& name) {
-  return initial_weights().parse(name);
+  return parse_word<AttentionVariant>("attention", name);
 }
 
 void check_vit_options(const VitOptions& o) {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "models/names.h"
 #include "topomask/runs.h"
 
 namespace topomask {
@@ -31,16 +30,16 @@ class Settings {
   void add(const std::string& key, int& target, const std::string& help);
   void add(const std::string& key, double& target, const std::string& help);
   void add(const std::string& key, bool& target, const std::string& help);
-  // One of a few names.
+  // One of the words of an enumeration.
   template <class Value>
-  void add_choice(const std::string& key, Value& target, const NameTable<Value>& table,
-                  const std::string& help) {
+  void add_choice(const std::string& key, Value& target, const std::string& help) {
     std::string type_name;
-    for (const std::string& word : table.names()) type_name += (type_name.empty() ? "" : "|") + word;
+    for (const Word<Value>& known : words<Value>())
+      type_name.append(type_name.empty() ? "" : "|").append(known.word);
     push(
         key, help, Setting::Type::text, type_name,
-        [&target, &table](const std::string& t) { target = table.parse(t); },
-        [&target, &table] { return table.name(target); });
+        [&target, key](const std::string& t) { target = parse_word<Value>(key, t); },
+        [&target] { return std::string(word_of(target)); });
   }
 
   void apply(const SettingValues& given) const;

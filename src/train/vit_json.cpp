@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/suggest.h"
-#include "models/names.h"
 #include "nn/rules.h"
 #include "topomask/runs.h"
 
@@ -14,10 +13,6 @@ namespace topomask {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string ensembles_name(Ensembles ensembles) {
-  return ensembles == Ensembles::asymmetric ? "asymmetric" : "shared";
-}
 
 // The variant's mask, or null.
 Json mask_json(const VitOptions& o) {
@@ -49,7 +44,7 @@ Json mask_json(const VitOptions& o) {
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
       mask["name"] = "grf";
-      mask["ensembles"] = ensembles_name(mask_ensembles(o.attention));
+      mask["ensembles"] = std::string(word_of(mask_ensembles(o.attention)));
       mask["importance_weights"] = has_importance_weights(o.attention);
       break;
   }
@@ -77,22 +72,23 @@ struct Field {
 
 template <class Value, class Member>
 Field field(const char* key, Member member) {
-  return {key, [member](const VitOptions& o) { return Json(member(const_cast<VitOptions&>(o))); },
+  return {key, [member](const VitOptions& o) { return Json(*member(const_cast<VitOptions&>(o))); },
           [member](VitOptions& o, const Json& value) {
             if (std::is_integral_v<Value> && !std::is_same_v<Value, bool> && !value.is_number_integer())
               throw std::invalid_argument("a whole number");
-            member(o) = value.get<Value>();
+            *member(o) = value.get<Value>();
           }};
 }
 
 template <class Value, class Member>
-Field named_field(const char* key, const NameTable<Value>& table, Member member) {
-  return {
-      key,
-      [&table, member](const VitOptions& o) { return Json(table.name(member(const_cast<VitOptions&>(o)))); },
-      [&table, member](VitOptions& o, const Json& value) {
-        member(o) = table.parse(value.get<std::string>());
-      }};
+Field named_field(const char* key, Member member) {
+  return {key,
+          [member](const VitOptions& o) {
+            return Json(std::string(word_of<Value>(*member(const_cast<VitOptions&>(o)))));
+          },
+          [key, member](VitOptions& o, const Json& value) {
+            *member(o) = parse_word<Value>(key, value.get<std::string>());
+          }};
 }
 
 const std::vector<Field>& fields() {
@@ -106,40 +102,23 @@ const std::vector<Field>& fields() {
          o.height = value.at(0).get<I>();
          o.width = value.at(1).get<I>();
        }},
-      field<I>(
-          "channels", [](VitOptions & o) -> auto& { return o.channels; }),
-      field<I>(
-          "classes", [](VitOptions & o) -> auto& { return o.num_classes; }),
-      field<I>(
-          "patch", [](VitOptions & o) -> auto& { return o.patch; }),
-      field<I>(
-          "dim", [](VitOptions & o) -> auto& { return o.embedding; }),
-      field<I>(
-          "depth", [](VitOptions & o) -> auto& { return o.layers; }),
-      field<I>(
-          "heads", [](VitOptions & o) -> auto& { return o.heads; }),
-      field<I>(
-          "mlp", [](VitOptions & o) -> auto& { return o.mlp; }),
-      named_field(
-          "attention", attention_variants(), [](VitOptions & o) -> auto& { return o.attention; }),
-      named_field(
-          "pooling", poolings(), [](VitOptions & o) -> auto& { return o.pooling; }),
-      field<double>(
-          "dropout", [](VitOptions & o) -> auto& { return o.dropout; }),
-      field<I>(
-          "num_walks", [](VitOptions & o) -> auto& { return o.mask.num_walks; }),
-      field<double>(
-          "p_halt", [](VitOptions & o) -> auto& { return o.mask.p_halt; }),
-      field<int>(
-          "max_hops", [](VitOptions & o) -> auto& { return o.mask.max_hops; }),
-      named_field(
-          "coupling", couplings(), [](VitOptions & o) -> auto& { return o.mask.coupling; }),
-      field<bool>(
-          "share_walks", [](VitOptions & o) -> auto& { return o.mask.share_walks; }),
-      field<int>(
-          "neighbour_hops", [](VitOptions & o) -> auto& { return o.mask.neighbour_hops; }),
-      field<std::uint64_t>(
-          "mask_seed", [](VitOptions & o) -> auto& { return o.mask.seed; }),
+      field<I>("channels", [](VitOptions& o) { return &o.channels; }),
+      field<I>("classes", [](VitOptions& o) { return &o.num_classes; }),
+      field<I>("patch", [](VitOptions& o) { return &o.patch; }),
+      field<I>("dim", [](VitOptions& o) { return &o.embedding; }),
+      field<I>("depth", [](VitOptions& o) { return &o.layers; }),
+      field<I>("heads", [](VitOptions& o) { return &o.heads; }),
+      field<I>("mlp", [](VitOptions& o) { return &o.mlp; }),
+      named_field<AttentionVariant>("attention", [](VitOptions& o) { return &o.attention; }),
+      named_field<Pooling>("pooling", [](VitOptions& o) { return &o.pooling; }),
+      field<double>("dropout", [](VitOptions& o) { return &o.dropout; }),
+      field<I>("num_walks", [](VitOptions& o) { return &o.mask.num_walks; }),
+      field<double>("p_halt", [](VitOptions& o) { return &o.mask.p_halt; }),
+      field<int>("max_hops", [](VitOptions& o) { return &o.mask.max_hops; }),
+      named_field<Coupling>("coupling", [](VitOptions& o) { return &o.mask.coupling; }),
+      field<bool>("share_walks", [](VitOptions& o) { return &o.mask.share_walks; }),
+      field<int>("neighbour_hops", [](VitOptions& o) { return &o.mask.neighbour_hops; }),
+      field<std::uint64_t>("mask_seed", [](VitOptions& o) { return &o.mask.seed; }),
   };
   return all;
 }

@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "core/random.h"
-#include "models/names.h"
 #include "topomask/device.h"
 #include "topomask/runs.h"
 #include "train/settings.h"
@@ -21,12 +20,6 @@ std::uint64_t stream_seed(std::uint64_t seed, Stream stream) {
   return derive_seed(seed, static_cast<std::uint64_t>(stream));
 }
 
-const NameTable<OptimizerKind>& optimizers() {
-  static const NameTable<OptimizerKind> table(
-      "optimizer", {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::adam, "adam"}});
-  return table;
-}
-
 // A description of images without the folder that they lie in: files may move, and machines keep them in
 // different places. A number in its place is the size of generated images.
 std::string without_folder(const std::string& data) {
@@ -38,6 +31,15 @@ std::string without_folder(const std::string& data) {
 }
 
 }  // namespace
+
+template <>
+std::span<const Word<OptimizerKind>> words<OptimizerKind>() {
+  static constexpr Word<OptimizerKind> kWords[] = {
+      {OptimizerKind::adamw, "adamw", "decoupled decay"},
+      {OptimizerKind::adam, "adam", "decay as a part of the gradient"},
+  };
+  return kWords;
+}
 
 void VitSettings::apply_preset(const std::string& name) {
   model = vit_preset(name, model);
@@ -54,16 +56,16 @@ Settings list_settings(VitSettings& s) {
 
   list.section("model");
   list.add("preset", s.preset, "tiny, small or b16 (the paper's): layers, widths, heads, patches, pooling");
-  list.add_choice("attention", s.model.attention, attention_variants(), "Variant of attention");
+  list.add_choice("attention", s.model.attention, "Variant of attention");
   list.add("patch", s.patch, "Side of a patch; 0: as suits the preset and the data");
   list.add("layers", s.model.layers, "Transformer blocks");
   list.add("embedding", s.model.embedding, "Width of a token");
   list.add("heads", s.model.heads, "Heads of attention; they divide the embedding");
   list.add("mlp", s.model.mlp, "Width inside the MLP");
-  list.add_choice("pooling", s.model.pooling, poolings(),
+  list.add_choice("pooling", s.model.pooling,
                   "What the classifier sees: the mean of all tokens, or a token of its own");
   list.add("dropout", s.model.dropout, "Part of the activations that is dropped");
-  list.add_choice("initial-weights", s.model.initial_weights, initial_weights(),
+  list.add_choice("initial-weights", s.model.initial_weights,
                   "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
   list.add("initial-positions", s.model.initial_positions,
            "Standard deviation of position embeddings at the start");
@@ -72,14 +74,14 @@ Settings list_settings(VitSettings& s) {
   list.add("walks", s.model.mask.num_walks, "Walks from every patch");
   list.add("p-halt", s.model.mask.p_halt, "Probability of a walk to end at each step");
   list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has one number more");
-  list.add_choice("coupling", s.model.mask.coupling, couplings(), "How walks depend on each other");
+  list.add_choice("coupling", s.model.mask.coupling, "How walks depend on each other");
   list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
   list.add("neighbour-hops", s.model.mask.neighbour_hops, "attention neighbours: how far they reach");
 
   list.section("training");
   list.add("seed", s.seed, "Everything random follows from this number");
   list.add("epochs", s.train.epochs, "Passes over the training images");
-  list.add_choice("optimizer", s.train.optimizer, optimizers(), "Optimiser");
+  list.add_choice("optimizer", s.train.optimizer, "Optimiser");
   list.add("learning-rate", s.train.learning_rate, "Highest rate, after the warm-up");
   list.add("final-learning-rate", s.train.final_learning_rate, "Rate at the end of the cosine");
   list.add("mask-learning-rate", s.train.mask_learning_rate,

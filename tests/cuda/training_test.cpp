@@ -64,7 +64,7 @@ TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
     const Step cpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCPU), false);
     for (const bool bf16 : {false, true}) {
-      SCOPED_TRACE(pooling_name(pooling) + (bf16 ? ", bfloat16" : ", float32"));
+      SCOPED_TRACE(std::string(word_of(pooling)) + (bf16 ? ", bfloat16" : ", float32"));
       const Step gpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCUDA, 0), bf16);
       EXPECT_NEAR(gpu.loss, cpu.loss, (bf16 ? 2e-2 : 1e-5) * cpu.loss);
       double whole = 0;
