@@ -20,6 +20,9 @@ if(TOPOMASK_SANITIZE)
   target_compile_options(topomask_compiler_settings INTERFACE
     -fsanitize=${TOPOMASK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(topomask_compiler_settings INTERFACE -fsanitize=${TOPOMASK_SANITIZE})
+  # Highway compiles a kernel once for every instruction set, which takes minutes with sanitizers: AVX2 beside the baseline.
+  target_compile_definitions(topomask_compiler_settings INTERFACE
+    HWY_DISABLED_TARGETS=HWY_SSSE3|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL)
 endif()
 
 # Torch ships headers of its own fmt, which would shadow the system's and then miss their functions at link time. A
