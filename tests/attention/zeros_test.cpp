@@ -11,18 +11,18 @@
 namespace topomask {
 namespace {
 
-struct Case {
+struct ZeroCase {
   Engine engine;
   AttentionKind kind;
   std::int64_t d;
 };
 
-void PrintTo(const Case& c, std::ostream* to) {
+void PrintTo(const ZeroCase& c, std::ostream* to) {
   *to << "engine " << static_cast<int>(c.engine) << " kind " << static_cast<int>(c.kind) << " d " << c.d;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<ZeroCase> cases() {
+  std::vector<ZeroCase> all;
   for (const Engine engine : {Engine::mask, Engine::dense, Engine::feature}) {
     for (const std::int64_t d : {3, 8}) {  // 8 float64 are a whole vector on some machines
       all.push_back({engine, AttentionKind::linear, d});
@@ -32,7 +32,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-AttentionOptions options_of(const Case& c) {
+AttentionOptions options_of(const ZeroCase& c) {
   AttentionOptions options;
   options.kind = c.kind;
   options.engine = c.engine;
@@ -48,11 +48,11 @@ at::Tensor operand(std::int64_t channels) {
   return at::rand({2, 2, 6, channels}, at::kDouble) + 0.1;
 }
 
-class ZerosOfTheMask : public ::testing::TestWithParam<Case> {};
+class ZerosOfTheMask : public ::testing::TestWithParam<ZeroCase> {};
 
 // Explicit zeros of a sparse mask, in half of the entries and in whole rows.
 TEST_P(ZerosOfTheMask, HaveTheGradientOfFiniteDifferences) {
-  const Case& c = GetParam();
+  const ZeroCase& c = GetParam();
   at::manual_seed(4);
   const auto pattern = std::make_shared<const SparsePattern>(grid_pattern(2));
   const at::Tensor weight = operand(c.d);
@@ -69,7 +69,7 @@ TEST_P(ZerosOfTheMask, HaveTheGradientOfFiniteDifferences) {
 }
 
 TEST_P(ZerosOfTheMask, HaveTheGradientOfFiniteDifferencesInADenseMask) {
-  const Case& c = GetParam();
+  const ZeroCase& c = GetParam();
   if (c.engine == Engine::mask) GTEST_SKIP() << "a dense mask has no entries";
   at::manual_seed(5);
   const at::Tensor weight = operand(c.d);
