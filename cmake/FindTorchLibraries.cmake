@@ -64,7 +64,8 @@ if(NOT TARGET torch::cpu)
 endif()
 if(NOT TARGET torch::cuda AND EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
   add_library(torch::cuda INTERFACE IMPORTED)
-  # Nothing of ours calls into libtorch_cuda: it registers its kernels when it is loaded, so it must be.
+  # Nothing of ours calls into libtorch_cuda: it registers its kernels when it is loaded, so it must be. What it needs in turn
+  # (NCCL, cuDNN) comes from the wheels beside torch; the linker may see other versions in the toolkit, and should not look.
   target_link_libraries(torch::cuda INTERFACE torch::cpu ${TORCH_ROOT}/lib/libc10_cuda.so
-    -Wl,--push-state,--no-as-needed ${TORCH_ROOT}/lib/libtorch_cuda.so -Wl,--pop-state)
+    -Wl,--push-state,--no-as-needed ${TORCH_ROOT}/lib/libtorch_cuda.so -Wl,--pop-state -Wl,--allow-shlib-undefined)
 endif()
