@@ -113,7 +113,8 @@ TEST(CudaKnn, GoesTheLongWayWhereThereIsNoKernel) {
   TOPOMASK_NEEDS_GPU();
   const at::Tensor many = at::rand({400, 200});
   expect_same(knn_graph(many.to(kGpu), {.k = 4}), knn_graph(many, {.k = 4}));
-  expect_same(knn_graph(many.slice(1, 0, 3).to(kGpu), {.k = 300}), knn_graph(many.slice(1, 0, 3), {.k = 300}));
+  expect_same(knn_graph(many.slice(1, 0, 3).to(kGpu), {.k = 300}),
+              knn_graph(many.slice(1, 0, 3), {.k = 300}));
 }
 
 TEST(CudaKnn, SurvivesPointsThatAreNotFinite) {

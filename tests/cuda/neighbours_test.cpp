@@ -117,7 +117,8 @@ TEST(CudaNeighbours, OfManyNeighbours) {
 // UTM coordinates with millimetres.
 TEST(CudaNeighbours, OfDoublePointsAreNotRounded) {
   TOPOMASK_NEEDS_GPU();
-  const at::Tensor points = at::rand({2000, 3}, at::kDouble) * 100 + at::tensor({432000.0, 5412000.0, 300.0}, at::kDouble);
+  const at::Tensor points =
+      at::rand({2000, 3}, at::kDouble) * 100 + at::tensor({432000.0, 5412000.0, 300.0}, at::kDouble);
   expect_same(knn(points.to(kGpu), 3), knn(points, 3));
 }
 
@@ -127,18 +128,22 @@ TEST(CudaNeighbours, MakeTheSameGraphs) {
   const at::Tensor points = chance.cloud(5000, 3, 0, 0).to(at::kFloat), on_gpu = points.to(kGpu);
   const at::Tensor box = at::ones({3}, at::kDouble);
   for (const bool symmetric : {false, true}) {
-    for (const at::Tensor& ptr : {at::Tensor(), at::arange(6, at::kLong) * 1000, chance.offsets(5000, 1500)}) {
+    for (const at::Tensor& ptr :
+         {at::Tensor(), at::arange(6, at::kLong) * 1000, chance.offsets(5000, 1500)}) {
       const KnnOptions options{.k = 4, .symmetric = symmetric, .ptr = ptr, .box = box};
       const Graph expected = knn_graph(points, options);
       expect_same(knn_graph(on_gpu, options), expected);
-      expect_same(knn_graph(on_gpu, {.k = 4, .symmetric = symmetric, .ptr = there(ptr), .box = there(box)}), expected);
+      expect_same(knn_graph(on_gpu, {.k = 4, .symmetric = symmetric, .ptr = there(ptr), .box = there(box)}),
+                  expected);
     }
     expect_same(knn_graph(on_gpu.slice(0, 0, 20), {.k = 50, .symmetric = symmetric}),
                 knn_graph(points.slice(0, 0, 20), {.k = 50, .symmetric = symmetric}));
-    expect_same(knn_graph(on_gpu, {.k = 0, .symmetric = symmetric}), knn_graph(points, {.k = 0, .symmetric = symmetric}));
+    expect_same(knn_graph(on_gpu, {.k = 0, .symmetric = symmetric}),
+                knn_graph(points, {.k = 0, .symmetric = symmetric}));
   }
   expect_same(radius_graph(on_gpu, {.r = 0.05, .box = box}), radius_graph(points, {.r = 0.05, .box = box}));
-  expect_same(radius_graph(on_gpu, {.r = 0.05, .max_neighbours = 3}), radius_graph(points, {.r = 0.05, .max_neighbours = 3}));
+  expect_same(radius_graph(on_gpu, {.r = 0.05, .max_neighbours = 3}),
+              radius_graph(points, {.r = 0.05, .max_neighbours = 3}));
 }
 
 TEST(CudaNeighbours, SurvivePointsThatAreNotFinite) {
@@ -155,9 +160,10 @@ TEST(CudaNeighbours, SurvivePointsThatAreNotFinite) {
     EXPECT_TRUE(index[17].eq(-1).all().item<bool>());
     EXPECT_EQ(found.count.cpu()[400].item<std::int32_t>(), 0);
     // Rows, edges and graphs hold valid points all the same.
-    for (const at::Tensor& valid : {edge_index_of(found), rows_of(found).col.to(at::kLong),
-                                    knn_graph(points.to(kGpu), {.k = 6}).col.to(at::kLong),
-                                    knn_graph(points.to(kGpu), {.k = 6, .symmetric = true}).col.to(at::kLong)}) {
+    for (const at::Tensor& valid :
+         {edge_index_of(found), rows_of(found).col.to(at::kLong),
+          knn_graph(points.to(kGpu), {.k = 6}).col.to(at::kLong),
+          knn_graph(points.to(kGpu), {.k = 6, .symmetric = true}).col.to(at::kLong)}) {
       EXPECT_TRUE(valid.ge(0).logical_and(valid.lt(500)).all().item<bool>());
     }
     EXPECT_EQ(radius(points.to(kGpu), 10.0).col.size(0), 498 * 497);

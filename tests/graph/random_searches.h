@@ -72,7 +72,8 @@ inline RandomSearch random_search(std::uint64_t seed) {
   const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;  // holds neither outliers nor offsets
   const double offset = !narrow && chance.flip(0.3) ? chance.real(-1e7, 1e7) : 0;
   const auto cloud = [&](std::int64_t size) {
-    return chance.cloud(size, dimension, static_cast<int>(chance.integer(0, narrow ? 3 : 5)), offset).to(dtype);
+    return chance.cloud(size, dimension, static_cast<int>(chance.integer(0, narrow ? 3 : 5)), offset)
+        .to(dtype);
   };
   search.points = cloud(count);
   NeighbourOptions& options = search.options;

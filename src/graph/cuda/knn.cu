@@ -283,7 +283,8 @@ __global__ void __launch_bounds__(kSearchThreads)
       (static_cast<std::int64_t>(blockIdx.x) * (kSearchThreads / kLeaf) + warp) * kRadiusQueries;
   if (first >= p.a.num_queries) return;  // whole warps
   unsigned active;
-  load_queries<true, kRadiusQueries>(p, first, queries.at[warp], queries.range[warp], queries.row[warp], active);
+  load_queries<true, kRadiusQueries>(p, first, queries.at[warp], queries.range[warp], queries.row[warp],
+                                     active);
   const Space space{p.point, p.levels, queries.at[warp], queries.range[warp]};
   RadiusSearch<Space> search(space, p.a.limit, active);
   search.run(queries.row[warp], row_ptr, col, distance2, /*is_double=*/false);
