@@ -19,11 +19,12 @@ c10::Device parse_device(const std::string& word);
 // Waits until the device has done what it was given; at once for the CPU.
 void synchronise(c10::Device device);
 
-// Most bytes that torch held on a GPU since the last reset; 0 for the CPU.
+// Most bytes that torch held on a GPU since the last reset; 0 for the CPU, or where there is no GPU.
 std::int64_t peak_memory(c10::Device device);
 void reset_peak_memory(c10::Device device);
 
-// Bytes that a GPU could still give: what no one holds, and what torch holds without using it. 0 for the CPU.
+// Bytes that a GPU could still give: what no one holds, and what torch holds without using it. 0 for the CPU,
+// or where there is no GPU.
 std::int64_t free_memory(c10::Device device);
 
 // "NVIDIA H200"; "" for the CPU.

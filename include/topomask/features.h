@@ -46,6 +46,9 @@ struct WalkFeatures {
   // f: [F] or [heads, F], float32 or float64, on the device of the features; f_k = 0 beyond F. Result: [nnz]
   // or [heads, nnz], dtype of f.
   at::Tensor values(const at::Tensor& modulation) const;
+  // The way back: from gradients of the values, [heads, nnz], to those of f, [heads, terms]. Records no
+  // graph.
+  at::Tensor values_gradient(const at::Tensor& of_values, std::int64_t terms) const;
   at::Tensor to_dense(const at::Tensor& modulation) const;  // [N, num_columns], dtype of f; for small graphs
 };
 

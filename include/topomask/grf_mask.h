@@ -40,6 +40,8 @@ class GrfMask : public Mask {
   MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
   at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   std::vector<SparseEntries> entries() const override;
+  std::vector<std::shared_ptr<const SparsePattern>> patterns() const override;
+  std::vector<at::Tensor> entry_gradients(const std::vector<at::Tensor>& of_values) const override;
   std::vector<SparseFactors> sparse_factors() const override;
   MaskProfile profile() const override;
 

@@ -108,11 +108,18 @@ class Mask {
   virtual MaskProfile profile() const = 0;
   // What the profile says is there; each throws where it is not. All are differentiable in the parameters.
   virtual std::vector<SparseEntries> entries() const;  // one element (heads share a pattern) or one per head
+  // The patterns of the entries, without their values.
+  virtual std::vector<std::shared_ptr<const SparsePattern>> patterns() const;
   virtual Factors factors() const;
   virtual std::vector<SparseFactors> sparse_factors() const;  // one element, or one per head
   // [heads(), N, N] in the given dtype. The default writes out the entries or factors, or multiplies the
   // identity.
   virtual at::Tensor dense(at::ScalarType dtype) const;
+
+  // The way back: gradients of the parameters from those of the values of entries(), one for each pattern.
+  // Undefined where a parameter does not matter. Records no graph; needs the values again only where the mask
+  // does not know better.
+  virtual std::vector<at::Tensor> entry_gradients(const std::vector<at::Tensor>& of_values) const;
 
  private:
   std::vector<std::int64_t> blocks_;

@@ -137,7 +137,7 @@ struct VitEvaluation {
 };
 // A trained model on validation images, normalised as in training. Empty or 0: as in training.
 struct EvaluateOptions {
-  std::string data, device;
+  std::string data = {}, device = {};
   std::int64_t batch = 0;
 };
 VitEvaluation evaluate_vit(const std::string& checkpoint, const EvaluateOptions& options = {});

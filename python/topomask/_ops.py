@@ -186,7 +186,9 @@ def _(q, k, v, mask, constants, parameters, kind, feature_map, engine, *others):
     shape = [int(size) for size in (q.shape[1], nodes, q.shape[-1], v.shape[-1])]
     saved = ops.attention_saved(mask, shape, q.dtype, q.device, kind, feature_map, engine)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return [out, *(v.new_empty(batch * size[0], *size[1:], dtype=wide) for size in saved)]
+    # Each begins with 1 where the first size is that of one batch entry.
+    rows = ((batch * first if per_entry else first, *rest) for per_entry, first, *rest in saved)
+    return [out, *(v.new_empty(size, dtype=wide) for size in rows)]
 
 
 @torch.library.register_fake("topomask::attention_backward")

@@ -2,8 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
-
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -155,66 +155,93 @@ bool has_pure_passes(const AttentionOptions& options, Engine engine, const Atten
   return (engine == Engine::mask || engine == Engine::dense) && as_they_are && !widened;
 }
 
+namespace {
+
+// The values of all patterns, one after the other. What somebody else holds too is copied: an operator that a
+// tracer records must return tensors of its own.
+at::Tensor values_to_keep(const std::vector<SparseEntries>& entries, at::ScalarType dtype) {
+  if (entries.size() > 1) {
+    std::vector<at::Tensor> flat;
+    for (const SparseEntries& own : entries) flat.push_back(own.values.reshape(-1).to(dtype));
+    return at::cat(flat);
+  }
+  const at::Tensor& values = entries[0].values;
+  const bool ours =
+      values.use_count() == 1 && values.storage().use_count() == 1 && values.scalar_type() == dtype;
+  return (ours ? values : values.to(dtype, false, /*copy=*/true)).contiguous().view(-1);
+}
+
+std::vector<SparseEntries> kept_entries(const Mask& mask, const at::Tensor& values) {
+  std::vector<SparseEntries> entries;
+  const auto patterns = mask.patterns();
+  std::int64_t begin = 0;
+  for (const auto& pattern : patterns) {
+    const std::int64_t nnz = pattern->nnz(), size = patterns.size() > 1 ? nnz : values.numel();
+    const at::Tensor own = values.narrow(0, begin, size);
+    entries.push_back({pattern, nnz == 0 ? own.view({1, 0}) : own.view({-1, nnz})});
+    begin += size;
+  }
+  return entries;
+}
+
+// From the gradient of M itself to those of the parameters.
+std::vector<at::Tensor> matrix_gradients(const EngineInputs& inputs, const Mask& mask,
+                                         const at::Tensor& of_matrix) {
+  const at::AutoGradMode with_graph(true);
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& parameter : mask.parameters()) leaves.push_back(parameter.detach().requires_grad_());
+  const at::Tensor matrix = mask_matrix(inputs, *mask.with_parameters(leaves));
+  if (!matrix.requires_grad()) return std::vector<at::Tensor>(leaves.size());
+  return torch::autograd::grad({matrix}, leaves, {of_matrix.to(matrix.scalar_type())}, /*retain_graph=*/false,
+                               /*create_graph=*/false, /*allow_unused=*/true);
+}
+
+}  // namespace
+
 EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Mask& mask, const AttentionOptions& options) {
   const at::NoGradGuard no_graph;
   const PreparedCall call = prepare(q, k, v, mask, options);
-  EngineResult result = call.engine == Engine::mask
-                            ? mask_engine_forward(call.inputs, mask.entries(), true)
-                            : dense_engine_forward(call.inputs, mask_matrix(call.inputs, mask), true);
+  EngineResult result;
+  if (call.engine == Engine::mask) {
+    const std::vector<SparseEntries> entries = mask.entries();
+    result = mask_engine_forward(call.inputs, entries, true);
+    result.saved.push_back(
+        values_to_keep(entries, q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+  } else {
+    result = dense_engine_forward(call.inputs, mask_matrix(call.inputs, mask), true);
+  }
   result.out = call.finish(result.out);
   return result;
 }
 
 AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                      const at::Tensor& v, const MaskPtr& mask,
-                                      const AttentionOptions& options, const EngineResult& result,
-                                      const std::vector<bool>& learns) {
-  PreparedCall call;
+                                      const at::Tensor& v, const Mask& mask, const AttentionOptions& options,
+                                      const EngineResult& result, bool mask_learns) {
+  const at::NoGradGuard no_graph;
+  const PreparedCall call = prepare(q, k, v, mask, options);
   EngineResult kept = result;
-  {
-    const at::NoGradGuard no_graph;
-    call = prepare(q, k, v, *mask, options);
-    kept.out = with_batch(result.out);
-  }
-  // The entries of M, or M itself, with the graph that leads to the parameters.
-  std::vector<at::Tensor> leaves;
-  const std::vector<at::Tensor> parameters = mask->parameters();
-  const bool mask_learns = std::find(learns.begin(), learns.end(), true) != learns.end();
-  std::vector<at::Tensor> wanted;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    leaves.push_back(parameters[i].detach().requires_grad_(learns[i]));
-    if (learns[i]) wanted.push_back(leaves.back());
-  }
-  const at::AutoGradMode with_graph(mask_learns);
-  const MaskPtr own = mask->with_parameters(leaves);
+  kept.out = with_batch(result.out);
   EngineGradients gradients;
-  std::vector<at::Tensor> learned;
-  if (call.engine == Engine::mask) {
-    const std::vector<SparseEntries> entries = own->entries();
-    for (const SparseEntries& part : entries) learned.push_back(part.values);
-    gradients = mask_engine_backward(with_batch(grad), call.inputs, entries, kept, mask_learns);
-  } else {
-    const at::Tensor matrix = mask_matrix(call.inputs, *own);
-    learned.push_back(matrix);
-    gradients = dense_engine_backward(with_batch(grad), call.inputs, matrix, kept, mask_learns);
-  }
   AttentionGradients all;
+  all.parameters.resize(mask.parameters().size());
+  if (call.engine == Engine::mask) {
+    const at::Tensor values = kept.saved.back();
+    kept.saved.pop_back();
+    gradients =
+        mask_engine_backward(with_batch(grad), call.inputs, kept_entries(mask, values), kept, mask_learns);
+    if (mask_learns) all.parameters = mask.entry_gradients(gradients.mask);
+  } else {
+    const at::Tensor matrix = mask_matrix(call.inputs, mask);
+    gradients = dense_engine_backward(with_batch(grad), call.inputs, matrix, kept, mask_learns);
+    if (mask_learns) all.parameters = matrix_gradients(call.inputs, mask, gradients.mask[0]);
+  }
   const auto unpacked = [&](const at::Tensor& x) {
     return call.packed ? x.squeeze(0).permute({1, 0, 2}) : x;
   };
   all.q = unpacked(gradients.q);
   all.k = unpacked(gradients.k);
   all.v = unpacked(gradients.v);
-  all.parameters.resize(parameters.size());
-  if (!mask_learns) return all;
-  for (std::size_t i = 0; i < learned.size(); ++i)
-    gradients.mask[i] = gradients.mask[i].to(learned[i].dtype());
-  const auto found = torch::autograd::grad(learned, wanted, gradients.mask, /*retain_graph=*/false,
-                                           /*create_graph=*/false, /*allow_unused=*/true);
-  for (std::size_t i = 0, next = 0; i < parameters.size(); ++i) {
-    if (learns[i]) all.parameters[i] = found[next++];
-  }
   return all;
 }
 

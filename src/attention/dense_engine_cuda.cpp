@@ -6,6 +6,7 @@
 #include "attention/cuda/dense_attention.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
+#include "topomask/device.h"
 
 namespace topomask {
 
@@ -82,6 +83,7 @@ at::Tensor as_rows(const at::Tensor& x) {
 
 bool runs_on_tensor_cores(at::ScalarType dtype, c10::Device device, std::int64_t d, std::int64_t d_v) {
   if (!device.is_cuda() || (dtype != at::kBFloat16 && dtype != at::kHalf)) return false;
+  if (num_gpus() == 0) return false;  // a tracer may pretend that there is one
   // Without an index it is the current device.
   c10::cuda::OptionalCUDAGuard guard;
   if (device.has_index()) guard.set_device(device);

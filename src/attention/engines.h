@@ -71,7 +71,9 @@ std::vector<SavedTensor> dense_engine_saved(const AttentionShape& shape, ScoreKi
 // M as the dense engine reads it, on the device of q: float32 for tensor cores, else the dtype of the sums.
 at::Tensor mask_matrix(const EngineInputs& inputs, const Mask& mask);
 
-// attention() as a forward and a backward pass, for the calls that have them.
+// attention() as a forward and a backward pass, for the calls that have them. What it saves of the mask
+// engine has the values of M at the end, wide [those of all patterns], so that the backward pass need not
+// compute them again.
 bool has_pure_passes(const AttentionOptions& options, Engine engine, const AttentionShape& shape);
 EngineResult attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Mask& mask, const AttentionOptions& options);
@@ -79,11 +81,10 @@ struct AttentionGradients {
   at::Tensor q, k, v;
   std::vector<at::Tensor> parameters;  // of the mask; undefined where none is wanted or there is none
 };
-// `learns`: which of the mask's parameters want a gradient.
+// Without mask_learns, `parameters` are undefined.
 AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                      const at::Tensor& v, const MaskPtr& mask,
-                                      const AttentionOptions& options, const EngineResult& result,
-                                      const std::vector<bool>& learns);
+                                      const at::Tensor& v, const Mask& mask, const AttentionOptions& options,
+                                      const EngineResult& result, bool mask_learns);
 
 // Throws unless q, k and v are what attention() takes, for a mask of that name, number of nodes and heads.
 void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -242,6 +242,8 @@ at::Tensor run_mask_engine(const EngineInputs& inputs, const Mask& mask) {
     state->learning = state->learning || values.back().requires_grad();
   }
   state->learning = state->learning && at::GradMode::is_enabled();
+  if (!state->learning)
+    return mask_engine_forward({q, k, v, state->rule}, state->entries(values), /*learning=*/false).out;
   return MaskAttention::apply(q, k, v, at::TensorList(values), state);
 }
 

@@ -46,7 +46,7 @@ void reset_peak_memory(c10::Device device) {
 }
 
 std::int64_t free_memory(c10::Device device) {
-  if (!device.is_cuda()) return 0;
+  if (!device.is_cuda() || num_gpus() == 0) return 0;
   const c10::cuda::CUDAGuard guard(device);
   std::size_t unclaimed = 0, total = 0;
   if (cudaMemGetInfo(&unclaimed, &total) != cudaSuccess) return 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "core/check.h"
+#include "core/interruption.h"
 
 namespace topomask {
 
@@ -12,7 +13,10 @@ void for_runs(std::int64_t count, std::int64_t size,
   const std::int64_t runs = (count + size - 1) / size;
   std::atomic<std::int64_t> next = 0;
   parallel_for(std::min<std::int64_t>(runs, num_threads()), 1, [&](std::int64_t, std::int64_t) {
-    for (std::int64_t i = next++; i < runs; i = next++) run(i * size, std::min(count, (i + 1) * size));
+    for (std::int64_t i = next++; i < runs; i = next++) {
+      poll_interruption();
+      run(i * size, std::min(count, (i + 1) * size));
+    }
   });
 }
 
@@ -49,8 +53,12 @@ void parallel_for(std::int64_t count, std::int64_t grain,
     });
   }
   for (std::thread& thread : pool) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
+  try {
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  } catch (...) {
+    rethrow_reason();
   }
 }
 
@@ -73,7 +81,13 @@ namespace topomask {
 
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& chunk) {
-  at::parallel_for(0, count, grain, chunk);
+  try {
+    poll_interruption();
+    at::parallel_for(0, count, grain, chunk);
+  } catch (...) {
+    if (at::in_parallel_region()) throw;  // the loop around this one has threads to stop
+    rethrow_reason();
+  }
 }
 
 int num_threads() {

@@ -200,10 +200,36 @@ std::vector<SparseEntries> GrfMask::compute_entries() const {
   return result;
 }
 
-void GrfMask::count_entries() const {
-  for (const auto& set : symbolic_->sets) {
-    if (!set->one_hot_keys()) set->product_patterns();
+std::vector<std::shared_ptr<const SparsePattern>> GrfMask::patterns() const {
+  std::vector<std::shared_ptr<const SparsePattern>> found;
+  for (const auto& set : symbolic_->sets)
+    found.push_back(set->one_hot_keys() ? set->query : set->product_patterns().product);
+  return found;
+}
+
+std::vector<at::Tensor> GrfMask::entry_gradients(const std::vector<at::Tensor>& of_values) const {
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> of_f;  // of the rows that use each set
+  for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
+    Symbolic::Set& s = *symbolic_->sets[set];
+    const WalkFeatures &queries = s.features.query, &keys = s.features.key;
+    const at::Tensor of_entries = of_values[set].to(f_.scalar_type());
+    const std::int64_t terms = f_.size(1);
+    if (s.one_hot_keys()) {
+      of_f.push_back(queries.values_gradient(of_entries, terms));
+      continue;
+    }
+    const at::Tensor query = query_values(set), key = s.query == s.key ? query : key_values(set);
+    const auto [of_query, of_key] = sparse_product_gradients(s.product_patterns(), query, key, of_entries);
+    at::Tensor sum = queries.values_gradient(of_query, terms);
+    if (of_key.defined()) sum += keys.values_gradient(of_key, terms);
+    of_f.push_back(sum);
   }
+  return {of_f.size() == 1 ? of_f[0] : at::cat(of_f)};
+}
+
+void GrfMask::count_entries() const {
+  patterns();
 }
 
 std::vector<SparseFactors> GrfMask::sparse_factors() const {

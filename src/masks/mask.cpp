@@ -1,6 +1,7 @@
 #include "topomask/mask.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <mutex>
 
@@ -118,6 +120,29 @@ SparsePattern SparsePattern::to(c10::Device target) const {
 std::optional<c10::Device> Mask::device() const {
   const std::vector<at::Tensor> own = parameters();
   return own.empty() ? std::nullopt : std::optional<c10::Device>(own.front().device());
+}
+
+std::vector<std::shared_ptr<const SparsePattern>> Mask::patterns() const {
+  const at::NoGradGuard values_do_not_matter;
+  std::vector<std::shared_ptr<const SparsePattern>> found;
+  for (const SparseEntries& own : entries()) found.push_back(own.pattern);
+  return found;
+}
+
+std::vector<at::Tensor> Mask::entry_gradients(const std::vector<at::Tensor>& of_values) const {
+  const at::AutoGradMode with_graph(true);
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& parameter : parameters()) leaves.push_back(parameter.detach().requires_grad_());
+  std::vector<at::Tensor> values, grads;
+  const std::vector<SparseEntries> own = with_parameters(leaves)->entries();
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!own[i].values.requires_grad()) continue;
+    values.push_back(own[i].values);
+    grads.push_back(of_values[i].to(own[i].values.scalar_type()));
+  }
+  if (values.empty()) return std::vector<at::Tensor>(leaves.size());
+  return torch::autograd::grad(values, leaves, grads, /*retain_graph=*/false, /*create_graph=*/false,
+                               /*allow_unused=*/true);
 }
 
 std::vector<SparseEntries> Mask::entries() const {

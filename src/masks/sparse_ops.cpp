@@ -157,67 +157,79 @@ void left_gradient(const ProductPatterns& patterns, const T* key, const at::Tens
   product_backward(rows, transposed_rows_of(*patterns.key), key, product, grad, grad_query);
 }
 
-// M = Phi Psi^T; `square`: the key values are the query values.
+// M = Phi Psi^T. `columns`: of expanded_columns() where the product is formed by them, else undefined.
+at::Tensor product_forward(const ProductPatterns& patterns, const at::Tensor& query, const at::Tensor& key,
+                           const at::Tensor& columns) {
+  if (query.is_cuda()) return product_values_cuda(patterns, query, key);
+  at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
+  AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
+    for (std::int64_t h = 0; h < query.size(0); ++h) {
+      const auto* query_head = query.const_data_ptr<scalar_t>() + h * query.size(1);
+      auto* out = values.data_ptr<scalar_t>() + h * values.size(1);
+      multiply_factors(patterns, query_head, key.const_data_ptr<scalar_t>() + h * key.size(1),
+                       columns.defined() ? columns[h] : columns, out);
+    }
+  });
+  return values;
+}
+
+// `square`: the key values are the query values.
+std::pair<at::Tensor, at::Tensor> product_gradients(const ProductPatterns& patterns, const at::Tensor& query,
+                                                    const at::Tensor& key, const at::Tensor& columns,
+                                                    const at::Tensor& of_product, bool square) {
+  if (query.is_cuda()) return product_backward_cuda(patterns, query, key, of_product, square);
+  const at::Tensor grad = of_product.contiguous();
+  at::Tensor grad_query = at::empty(query.sizes(), query.options());
+  // Where both factors are one, the kernel that expands columns adds up both gradients.
+  const bool whole = square && columns.defined();
+  at::Tensor grad_key = whole ? at::Tensor() : at::empty(key.sizes(), key.options());
+  AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
+    for (std::int64_t h = 0; h < query.size(0); ++h) {
+      const auto* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);
+      left_gradient(patterns, key.const_data_ptr<scalar_t>() + h * key.size(1),
+                    columns.defined() ? columns[h] : columns, square, grad_head,
+                    grad_query.data_ptr<scalar_t>() + h * query.size(1));
+      if (whole) continue;
+      product_backward(rows_of(*patterns.key), transposed_rows_of(*patterns.query),
+                       query.const_data_ptr<scalar_t>() + h * query.size(1),
+                       transposed_rows_of(*patterns.product), grad_head,
+                       grad_key.data_ptr<scalar_t>() + h * key.size(1));
+    }
+  });
+  if (!square) return {grad_query, grad_key};
+  return {whole ? grad_query : grad_query.add_(grad_key), at::Tensor()};
+}
+
+at::Tensor columns_for(const ProductPatterns& patterns, const at::Tensor& key) {
+  return key.is_cpu() && expands(patterns, key) ? expanded_columns(patterns, key) : at::Tensor();
+}
+
 class SparseProduct : public torch::autograd::Function<SparseProduct> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& query_values,
-                            const at::Tensor& key_values,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
                             const c10::intrusive_ptr<StateHolder<ProductPatterns>>& holder, bool square) {
-    const at::Tensor query = query_values.contiguous();
-    const at::Tensor key = square ? query : key_values.contiguous();
+    const at::Tensor columns = columns_for(holder->state, key);
     context->saved_data["patterns"] = c10::IValue::make_capsule(holder);
     context->saved_data["square"] = square;
-    const ProductPatterns& patterns = holder->state;
-    if (query.is_cuda()) {
-      context->save_for_backward({query, key, at::Tensor()});
-      return product_values_cuda(patterns, query, key);
-    }
-    const at::Tensor columns = expands(patterns, query) ? expanded_columns(patterns, key) : at::Tensor();
     context->save_for_backward({query, key, columns});
-    at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
-    AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
-      for (std::int64_t h = 0; h < query.size(0); ++h) {
-        const auto* query_head = query.const_data_ptr<scalar_t>() + h * query.size(1);
-        auto* out = values.data_ptr<scalar_t>() + h * values.size(1);
-        multiply_factors(patterns, query_head, key.const_data_ptr<scalar_t>() + h * key.size(1),
-                         columns.defined() ? columns[h] : columns, out);
-      }
-    });
-    return values;
+    return product_forward(holder->state, query, key, columns);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const auto holder = c10::static_intrusive_pointer_cast<StateHolder<ProductPatterns>>(
         context->saved_data["patterns"].toCapsule());
-    const ProductPatterns& patterns = holder->state;
     const bool square = context->saved_data["square"].toBool();
-    if (saved[0].is_cuda()) {
-      const auto [of_query, of_key] = product_backward_cuda(patterns, saved[0], saved[1], grads[0], square);
-      return {of_query, of_key, at::Tensor(), at::Tensor()};
-    }
-    const at::Tensor &query = saved[0], &key = saved[1], &columns = saved[2], grad = grads[0].contiguous();
-    at::Tensor grad_query = at::empty(query.sizes(), query.options());
-    // Where both factors are one, the kernel that expands columns adds up both gradients.
-    const bool whole = square && columns.defined();
-    at::Tensor grad_key = whole ? at::Tensor() : at::empty(key.sizes(), key.options());
-    AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
-      for (std::int64_t h = 0; h < query.size(0); ++h) {
-        const auto* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);
-        left_gradient(patterns, key.const_data_ptr<scalar_t>() + h * key.size(1),
-                      columns.defined() ? columns[h] : columns, square, grad_head,
-                      grad_query.data_ptr<scalar_t>() + h * query.size(1));
-        if (whole) continue;
-        product_backward(rows_of(*patterns.key), transposed_rows_of(*patterns.query),
-                         query.const_data_ptr<scalar_t>() + h * query.size(1),
-                         transposed_rows_of(*patterns.product), grad_head,
-                         grad_key.data_ptr<scalar_t>() + h * key.size(1));
-      }
-    });
-    if (!square) return {grad_query, grad_key, at::Tensor(), at::Tensor()};
-    return {whole ? grad_query : grad_query.add_(grad_key), at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto [of_query, of_key] =
+        product_gradients(holder->state, saved[0], saved[1], saved[2], grads[0], square);
+    return {of_query, of_key, at::Tensor(), at::Tensor()};
   }
 };
+
+bool is_square(const ProductPatterns& patterns, const at::Tensor& query_values,
+               const at::Tensor& key_values) {
+  return patterns.query == patterns.key && query_values.is_same(key_values);
+}
 
 template <class T>
 at::Tensor adopt(std::vector<T> data, at::ScalarType dtype) {
@@ -255,9 +267,22 @@ std::shared_ptr<ProductOnDevice> describe_product_on_device(const ProductPattern
 
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values) {
-  const bool square = patterns.query == patterns.key && query_values.is_same(key_values);
-  return SparseProduct::apply(query_values, key_values,
-                              c10::make_intrusive<StateHolder<ProductPatterns>>(patterns), square);
+  const bool square = is_square(patterns, query_values, key_values);
+  const at::Tensor query = query_values.contiguous(), key = square ? query : key_values.contiguous();
+  if (!at::GradMode::is_enabled() || !(query.requires_grad() || key.requires_grad()))
+    return product_forward(patterns, query, key, columns_for(patterns, key));
+  return SparseProduct::apply(query, key, c10::make_intrusive<StateHolder<ProductPatterns>>(patterns),
+                              square);
+}
+
+std::pair<at::Tensor, at::Tensor> sparse_product_gradients(const ProductPatterns& patterns,
+                                                           const at::Tensor& query_values,
+                                                           const at::Tensor& key_values,
+                                                           const at::Tensor& of_product) {
+  const at::NoGradGuard no_graph;
+  const bool square = is_square(patterns, query_values, key_values);
+  const at::Tensor query = query_values.contiguous(), key = square ? query : key_values.contiguous();
+  return product_gradients(patterns, query, key, columns_for(patterns, key), of_product, square);
 }
 
 }  // namespace topomask

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 
 #include "masks/cpu/expanded_product.h"
 #include "masks/cpu/spmm.h"
@@ -40,5 +41,11 @@ std::shared_ptr<ProductOnDevice> describe_product_on_device(const ProductPattern
 // Values of M from those of Phi and Psi: [H, nnz(Phi)], [H, nnz(Psi)] -> [H, nnz(M)]; differentiable in both.
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values);
+// The way back: gradients of the values of Phi and Psi from those of M. Where both are one tensor, the first
+// is the sum and the second undefined. Records no graph.
+std::pair<at::Tensor, at::Tensor> sparse_product_gradients(const ProductPatterns& patterns,
+                                                           const at::Tensor& query_values,
+                                                           const at::Tensor& key_values,
+                                                           const at::Tensor& of_product);
 
 }  // namespace topomask

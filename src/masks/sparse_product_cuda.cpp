@@ -21,17 +21,13 @@
 
 namespace topomask {
 
-namespace {
-
-// The products that belong to each entry of one of the three matrices, as entries of the other two.
-struct PairList {
-  at::Tensor ptr;            // [entries+1] int64
-  at::Tensor first, second;  // [pairs] int32
-};
-
-}  // namespace
-
 struct ProductOnDevice {
+  // The products that belong to each entry of one of the three matrices, as entries of the other two.
+  struct PairList {
+    at::Tensor ptr;            // [entries+1] int64
+    at::Tensor first, second;  // [pairs] int32
+  };
+
   std::int64_t longest_row = 0, longest_column = 0;  // of the product
   std::int64_t num_pairs = 0;
   at::Tensor pair_ptr;  // [nnz(Phi)+1] int64: products of each entry of Phi; undefined: too many to list
@@ -45,6 +41,8 @@ struct ProductOnDevice {
 };
 
 namespace {
+
+using PairList = ProductOnDevice::PairList;
 
 // Counts, then writes; what both passes share.
 struct PatternPasses {

@@ -1,6 +1,7 @@
 #include "nn/fused_layers.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include "nn/gpu.h"
 

@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "attention/engines.h"
 #include "core/tensors.h"
 #include "ops/arguments.h"
@@ -53,6 +55,7 @@ struct Settings {
 // [B, N, H, d] goes to the next one without a copy; row after row on the CPU.
 at::Tensor laid_out_like(const at::Tensor& v, const at::Tensor& out) {
   if (!v.is_cuda()) return out.contiguous();
+  if (out.strides() == v.strides() && v.is_non_overlapping_and_dense()) return out;
   const at::Tensor promised = at::empty_like(v, v.options().device(at::kMeta));
   if (out.strides() == promised.strides()) return out;
   return at::empty_strided(promised.sizes(), promised.strides(), out.options()).copy_(out);
@@ -178,14 +181,14 @@ Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const
   const Tensors inputs = operands(q, k, v, parameters);
   if (result.size() <= 1)
     return gradients_of(run_attention(std::string(mask), constants, settings), inputs, grad, wanted(needs));
-  // A kernel runs below autograd; here the graph from the parameters to the entries of M is wanted.
+  // A kernel runs below autograd; a mask may want it, to go from its entries to its parameters.
   const WithAutograd above;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
   const std::vector<bool> all_needs = wanted(needs);
-  AttentionGradients found =
-      attention_backward(grad, q, k, v, made, settings.options(), {result[0], result.slice(1).vec()},
-                         {all_needs.begin() + 3, all_needs.end()});
+  const bool mask_learns = std::find(all_needs.begin() + 3, all_needs.end(), true) != all_needs.end();
+  AttentionGradients found = attention_backward(grad, q, k, v, *made, settings.options(),
+                                                {result[0], result.slice(1).vec()}, mask_learns);
   Tensors gradients = {found.q, found.k, found.v};
   gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());
   return filled(std::move(gradients), inputs, all_needs);
@@ -276,7 +279,8 @@ at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at
   return differentiable(inputs, call);
 }
 
-// Sizes of what attention_forward keeps for a batch of one, the first of each proportional to the batch.
+// Sizes of what attention_forward keeps for a batch of one, each after 1 if the first of them is proportional
+// to the batch, 0 if not.
 std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask, at::IntArrayRef shape,
                                                           at::ScalarType dtype, at::Device device,
                                                           std::string_view kind, std::string_view feature_map,
@@ -293,8 +297,13 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
   const std::int64_t entries = profile.pattern_per_head ? profile.entries : profile.entries * sizes.heads;
   std::vector<std::vector<std::int64_t>> result;
   for (const SavedTensor& saved : options.engine == Engine::mask ? mask_engine_saved(sizes, scores, entries)
-                                                                 : dense_engine_saved(sizes, scores))
-    result.push_back(saved.sizes);
+                                                                 : dense_engine_saved(sizes, scores)) {
+    result.push_back({1});
+    result.back().insert(result.back().end(), saved.sizes.begin(), saved.sizes.end());
+  }
+  // The values of M come last.
+  if (options.engine == Engine::mask)
+    result.push_back({0, profile.pattern_per_head ? profile.entries : profile.entries * profile.heads});
   return result;
 }
 

@@ -181,7 +181,7 @@ Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at:
 
 at::Tensor without_graph(const TensorFunction& run, const Tensors& inputs) {
   const at::AutoGradMode without_gradients(false);
-  return run(new_leaves(inputs));
+  return run(inputs);
 }
 
 }  // namespace topomask::ops

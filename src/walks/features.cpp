@@ -1,5 +1,6 @@
 #include "topomask/features.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -25,44 +26,51 @@ DepositView deposit_view(const at::Tensor& deposit_ptr, const at::Tensor& hop, c
           hop.const_data_ptr<std::int16_t>(), load.const_data_ptr<float>()};
 }
 
-// values = T f with the sparse matrix T of loads; backward is T^T.
+// values = T f with the sparse matrix T of loads.
+at::Tensor modulated(const at::Tensor& modulation, const at::Tensor& deposit_ptr, const at::Tensor& hop,
+                     const at::Tensor& load) {
+  const at::Tensor f = modulation.contiguous();
+  if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
+  const DepositView deposits = deposit_view(deposit_ptr, hop, load);
+  at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
+  if (f.scalar_type() == at::kDouble) {
+    modulate(deposits, f.const_data_ptr<double>(), f.size(0), f.size(1), values.data_ptr<double>());
+  } else {
+    modulate(deposits, f.const_data_ptr<float>(), f.size(0), f.size(1), values.data_ptr<float>());
+  }
+  return values;
+}
+
+// T^T.
+at::Tensor modulated_back(const at::Tensor& of_values, std::int64_t terms, const at::Tensor& deposit_ptr,
+                          const at::Tensor& hop, const at::Tensor& load) {
+  const at::Tensor given = of_values.contiguous();
+  if (given.is_cuda()) return modulate_backward_cuda(given, terms, deposit_ptr, hop, load);
+  const DepositView deposits = deposit_view(deposit_ptr, hop, load);
+  at::Tensor grad = at::empty({given.size(0), terms}, given.options());
+  if (grad.scalar_type() == at::kDouble) {
+    modulate_backward(deposits, given.const_data_ptr<double>(), grad.size(0), terms, grad.data_ptr<double>());
+  } else {
+    modulate_backward(deposits, given.const_data_ptr<float>(), grad.size(0), terms, grad.data_ptr<float>());
+  }
+  return grad;
+}
+
 class Modulate : public torch::autograd::Function<Modulate> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& modulation,
                             const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {
     context->save_for_backward({deposit_ptr, hop, load});
     context->saved_data["terms"] = modulation.size(1);
-    const at::Tensor f = modulation.contiguous();
-    if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
-    const DepositView deposits = deposit_view(deposit_ptr, hop, load);
-    at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
-    if (f.scalar_type() == at::kDouble) {
-      modulate(deposits, f.const_data_ptr<double>(), f.size(0), f.size(1), values.data_ptr<double>());
-    } else {
-      modulate(deposits, f.const_data_ptr<float>(), f.size(0), f.size(1), values.data_ptr<float>());
-    }
-    return values;
+    return modulated(modulation, deposit_ptr, hop, load);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grad_outputs) {
+                                                 torch::autograd::variable_list grads) {
     const auto saved = context->get_saved_variables();
     const std::int64_t terms = context->saved_data["terms"].toInt();
-    const at::Tensor grad_values = grad_outputs[0].contiguous();
-    if (grad_values.is_cuda()) {
-      return {modulate_backward_cuda(grad_values, terms, saved[0], saved[1], saved[2]), at::Tensor(),
-              at::Tensor(), at::Tensor()};
-    }
-    const DepositView deposits = deposit_view(saved[0], saved[1], saved[2]);
-    at::Tensor grad = at::empty({grad_values.size(0), terms}, grad_values.options());
-    if (grad.scalar_type() == at::kDouble) {
-      modulate_backward(deposits, grad_values.const_data_ptr<double>(), grad.size(0), terms,
-                        grad.data_ptr<double>());
-    } else {
-      modulate_backward(deposits, grad_values.const_data_ptr<float>(), grad.size(0), terms,
-                        grad.data_ptr<float>());
-    }
-    return {grad, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {modulated_back(grads[0], terms, saved[0], saved[1], saved[2]), at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 
@@ -91,9 +99,17 @@ at::Tensor WalkFeatures::values(const at::Tensor& modulation) const {
         "values: modulation must be float32 or float64, got {}", c10::toString(modulation.scalar_type()));
   check(modulation.device() == load.device(), "values: modulation must be on {} like the features, got {}",
         load.device().str(), modulation.device().str());
-  if (modulation.dim() == 1)
-    return Modulate::apply(modulation.unsqueeze(0), deposit_ptr, hop, load).squeeze(0);
-  return Modulate::apply(modulation, deposit_ptr, hop, load);
+  const bool one_row = modulation.dim() == 1;
+  const at::Tensor rows = one_row ? modulation.unsqueeze(0) : modulation;
+  const bool learning = at::GradMode::is_enabled() && rows.requires_grad();
+  const at::Tensor found = learning ? Modulate::apply(rows, deposit_ptr, hop, load)
+                                    : modulated(rows.detach(), deposit_ptr, hop, load);
+  return one_row ? found.squeeze(0) : found;
+}
+
+at::Tensor WalkFeatures::values_gradient(const at::Tensor& of_values, std::int64_t terms) const {
+  const at::NoGradGuard no_graph;
+  return modulated_back(of_values, terms, deposit_ptr, hop, load);
 }
 
 at::Tensor WalkFeatures::to_dense(const at::Tensor& modulation) const {

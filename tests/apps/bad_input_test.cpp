@@ -148,7 +148,7 @@ TEST(BadArguments, MissingOnesAreNamed) {
   expect_rejected({"graph", "karate"}, "karate");
 }
 
-// Every option that takes a path: `words` hold "@" where it goes.
+// Every option that takes a path: `words` hold "@" where it goes, and "%" for a place that can be written.
 struct PathOption {
   std::string name;
   std::vector<std::string> words;
@@ -156,11 +156,14 @@ struct PathOption {
   bool empty_is_fine = false;
 };
 
-std::vector<std::string> with_path(const PathOption& option, const std::string& path) {
+std::vector<std::string> with_path(const PathOption& option, const std::string& path,
+                                   const TemporaryDirectory& scratch) {
+  static int places = 0;
   std::vector<std::string> words = option.words;
   for (std::string& word : words) {
     const std::size_t at = word.find('@');
     if (at != std::string::npos) word.replace(at, 1, path);
+    if (word == "%") word = scratch.path("place-" + std::to_string(++places));
   }
   return words;
 }
@@ -174,7 +177,9 @@ class InputPaths : public ::testing::TestWithParam<PathOption> {};
 TEST_P(InputPaths, OddFilesAreOneSentence) {
   const TemporaryDirectory scratch;
   const PathOption& option = GetParam();
-  const auto reject = [&](const std::string& path) { expect_rejected(with_path(option, path), path); };
+  const auto reject = [&](const std::string& path) {
+    expect_rejected(with_path(option, path, scratch), path);
+  };
   reject(scratch.path("missing" + option.extension));
   const std::string folder = scratch.path("folder" + option.extension);
   std::filesystem::create_directory(folder);
@@ -204,9 +209,12 @@ INSTANTIATE_TEST_SUITE_P(
         PathOption{"bench_attention", {"bench", "attention", "--graph", "@"}, ".obj"},
         PathOption{"train_config", {"train", "vit", "--print-config", "--config", "@"}, ".toml", true},
         PathOption{"table_config",
-                   {"experiment", "image-table", "--out", "/dev/null/x", "--config", "@"},
+                   {"experiment", "image-table", "--out", "%", "--config", "@"},
                    ".toml",
                    /*empty_is_fine=*/true},
+        PathOption{"train_cifar", {"train", "vit", "--out", "%", "--data", "cifar10:@"}},
+        PathOption{"train_idx", {"train", "vit", "--out", "%", "--data", "idx:@"}},
+        PathOption{"train_folder", {"train", "vit", "--out", "%", "--data", "folder:@"}},
         PathOption{"eval", {"eval", "--checkpoint", "@"}, ".safetensors"},
         PathOption{"report", {"report", "@"}}),
     option_name);
@@ -220,13 +228,16 @@ TEST_P(OutputFiles, OddPlacesAreOneSentence) {
   std::filesystem::create_directory(folder);
   for (const std::string& path :
        {folder, scratch.path("missing/file"), file + "/below", std::string("/dev/full")})
-    expect_rejected(with_path(option, path), path);
+    expect_rejected(with_path(option, path, scratch), path);
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, OutputFiles,
     ::testing::Values(PathOption{"features", {"features", "--graph", "karate", "--out", "@"}},
+                      PathOption{"features_keys",
+                                 {"features", "--graph", "karate", "--out", "%", "--ensembles", "independent",
+                                  "--out-keys", "@"}},
                       PathOption{"node_ids", {"graph", "--graph", "karate", "--out-ids", "@"}}),
     option_name);
 
@@ -237,7 +248,7 @@ TEST_P(OutputFolders, OddPlacesAreOneSentence) {
   const PathOption& option = GetParam();
   const std::string file = scratch.write("file", "");
   for (const std::string& path : {file, file + "/below", std::string("/dev/null/below")})
-    expect_rejected(with_path(option, path), path);
+    expect_rejected(with_path(option, path, scratch), path);
 }
 
 const std::vector<std::string> kTinyRun = {

@@ -335,7 +335,9 @@ TEST(FeatureMaps, FavorKeepsTheGraphsOfABatchApart) {
       for (std::size_t g = 0; g < nodes.size(); first += nodes[g++]) {
         const at::Tensor own = packed.slice(2, first, first + nodes[g]);
         // No row of the others was lost to the large one.
-        if (g != 1) EXPECT_GT(own.abs().amax(-1).min().item<double>(), 0) << "graph " << g;
+        if (g != 1) {
+          EXPECT_GT(own.abs().amax(-1).min().item<double>(), 0) << "graph " << g;
+        }
         EXPECT_TRUE(at::allclose(own, attention(q[g], k[g], v[g], alone[g], options), 1e-4, 1e-5))
             << "graph " << g << ", engine " << static_cast<int>(engine) << ", " << mask->name();
       }

@@ -154,7 +154,7 @@ std::vector<MaskCase> combined_cases() {
   // Features with room for more than there is; many walks of a star meet in its centre.
   const Graph star = normalise(tree(600, [](std::int32_t) { return 0; }), Normalisation::random_walk);
   const auto padded = [](const Graph& graph, const at::Tensor& f, c10::Device device) {
-    FeatureOptions options{.ensembles = Ensembles::asymmetric, .padded = true};
+    FeatureOptions options{.walks = {}, .ensembles = Ensembles::asymmetric, .padded = true};
     options.walks.num_walks = 12;
     return std::make_shared<GrfMask>(on(graph, device), options, f);
   };

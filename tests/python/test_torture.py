@@ -1,6 +1,10 @@
 """What must never be silently wrong: stale values, NaN, zeros of M, unequal scales, transforms, odd inputs."""
 
 import copy
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -289,3 +293,29 @@ def test_hub_graphs_are_foreseen() -> None:
     assert "asymmetric" in advice
     plain = topomask.Graph.grid(100, 100)
     assert not ops.mask_advice("grf", [plain.row_ptr, plain.col, plain.weight], False, 1, "{}")
+
+
+_LONG_WORK = {
+    # Half a minute each, in different rooms of the library.
+    "walks": "topomask.Graph.load('ba:20000,8').walks(20_000, 100, p_halt=0.01)",
+    "distances": "topomask.ShortestPathMask(topomask.Graph.load('ba:40000,8'), max_bytes=2**40)",
+    "pattern": "m = topomask.GRFMask(topomask.Graph.load('ba:50000,16'), 16, p_halt=0.1); m.entries()",
+}
+
+
+@pytest.mark.parametrize("work", _LONG_WORK)
+def test_ctrl_c_ends_long_work_within_a_second(work: str) -> None:
+    code = f"import warnings, topomask; warnings.simplefilter('ignore'); print('begin', flush=True); {_LONG_WORK[work]}; print('end')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None and program.stdout.readline() == "begin\n"
+        time.sleep(2)
+        assert program.poll() is None, "the work was over before it could be interrupted"
+        asked = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+        took = time.monotonic() - asked
+    assert "end" not in out
+    assert "KeyboardInterrupt" in err
+    assert took < 10, f"{took:.1f} s"  # a second on idle cores; those of a test may be busy

@@ -14,6 +14,17 @@
 #include "io/files.h"
 
 namespace topomask::cli {
+
+// Named, since Picture::Surface holds them.
+struct DestroySurface {
+  void operator()(cairo_surface_t* surface) const { cairo_surface_destroy(surface); }
+};
+struct DestroyContext {
+  void operator()(cairo_t* context) const { cairo_destroy(context); }
+};
+using SurfacePtr = std::unique_ptr<cairo_surface_t, DestroySurface>;
+using ContextPtr = std::unique_ptr<cairo_t, DestroyContext>;
+
 namespace {
 
 constexpr double kPngScale = 2;
@@ -23,15 +34,6 @@ void check_status(cairo_status_t status) {
   if (status != CAIRO_STATUS_SUCCESS)
     throw std::runtime_error(fmt::format("drawing: {}", cairo_status_to_string(status)));
 }
-
-struct DestroySurface {
-  void operator()(cairo_surface_t* surface) const { cairo_surface_destroy(surface); }
-};
-struct DestroyContext {
-  void operator()(cairo_t* context) const { cairo_destroy(context); }
-};
-using SurfacePtr = std::unique_ptr<cairo_surface_t, DestroySurface>;
-using ContextPtr = std::unique_ptr<cairo_t, DestroyContext>;
 
 cairo_status_t append(void* target, const unsigned char* bytes, unsigned int count) {
   static_cast<std::string*>(target)->append(reinterpret_cast<const char*>(bytes), count);

@@ -367,7 +367,7 @@ std::vector<std::int32_t> nearest_by_cells(const NeighbourSearch<T>& search, con
   // Cells that hold far more than their share mean uneven data; a tree is better there than a long list.
   const CellIndex<T> index{search, frame, grid, std::min(search.points.count, 512 + 64 * out.k)};
   std::mutex rest_lock;
-  parallel_for(queries, 512, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(queries, 4096, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int32_t> chunk_rest;
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(cell_queries_float)(index, order, begin, end, out, chunk_rest);

@@ -189,7 +189,7 @@ class ScanFinder : public WithinFinder<T> {
 template <class T>
 void nearest_by_scan(const NeighbourSearch<T>& search, const NeighbourLists<T>& out) {
   const ScanAxes<T> index(search);
-  parallel_for(search.queries.count, 16, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(search.queries.count, 64, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) {
       HWY_DYNAMIC_DISPATCH(scan_queries_float)(index, begin, end, out);
     } else {

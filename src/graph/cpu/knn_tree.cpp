@@ -200,7 +200,7 @@ template <class T>
 void nearest_by_tree(const NeighbourSearch<T>& search, const NeighbourLists<T>& out,
                      std::span<const std::int32_t> queries) {
   const KdTree<T> tree(search);
-  parallel_for(static_cast<std::int64_t>(queries.size()), 256, [&](std::int64_t begin, std::int64_t end) {
+  for_runs(static_cast<std::int64_t>(queries.size()), 256, [&](std::int64_t begin, std::int64_t end) {
     std::vector<Neighbour> found;
     for (std::int64_t i = begin; i < end; ++i) {
       tree.nearest(queries[i], out.k, found);

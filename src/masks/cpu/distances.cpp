@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/interruption.h"
 #include "core/parallel.h"
 
 namespace topomask {
@@ -55,6 +56,7 @@ void all_pairs_distances(const CsrView& graph, int max_distance, std::uint8_t* d
   parallel_for(n, kSourcesAtOnce, [&](std::int64_t begin, std::int64_t end) {
     Search search(graph);
     for (std::int64_t source = begin; source < end; ++source) {
+      if (source % kSourcesAtOnce == 0) poll_interruption();
       std::uint8_t* row = distance + source * n;
       std::fill_n(row, n, static_cast<std::uint8_t>(max_distance + 1));
       search.run(source, max_distance,
@@ -74,6 +76,7 @@ CsrArrays neighbourhoods(const CsrView& graph, int hops, bool include_self) {
     Search search(graph);
     std::vector<std::int32_t> columns;
     for (std::int64_t source = begin; source < end; ++source) {
+      if (source % kSourcesAtOnce == 0) poll_interruption();
       const auto first = static_cast<std::ptrdiff_t>(columns.size());
       search.run(source, hops, [&](std::int32_t node, std::int64_t) {
         if (node != source || include_self) columns.push_back(node);

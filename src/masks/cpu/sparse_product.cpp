@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/flops.h"
+#include "core/interruption.h"
 #include "core/parallel.h"
 
 namespace topomask {
@@ -41,6 +42,7 @@ ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_co
     std::vector<std::int64_t> seen(static_cast<std::size_t>(num_rows), -1);
     for (std::int64_t task = begin; task < end; ++task) {
       std::vector<std::int32_t>& piece = pieces[task];
+      poll_interruption();
       for (std::int64_t row = task * kRowsPerTask; row < std::min(num_rows, (task + 1) * kRowsPerTask);
            ++row) {
         const std::size_t first = piece.size();
@@ -83,6 +85,7 @@ void product_values(const SparseRows& query, const T* query_value, const SparseR
     std::vector<T> row_sum(static_cast<std::size_t>(product.num_rows), T{0});
     std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
+      if (row % kRowsPerTask == 0) poll_interruption();
       for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p) {
         const T weight = query_value[position(query, p)];
         const std::int64_t first = key_columns.row_ptr[query.col[p]],
@@ -108,6 +111,7 @@ void product_backward(const SparseRows& query, const SparseRows& key_columns, co
     std::vector<T> row_grad(static_cast<std::size_t>(product.num_rows), T{0});
     std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
+      if (row % kRowsPerTask == 0) poll_interruption();
       for (std::int64_t p = product.row_ptr[row]; p < product.row_ptr[row + 1]; ++p) {
         row_grad[product.col[p]] = grad[position(product, p)];
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/interruption.h"
 #include "core/parallel.h"
 #include "walks/cpu/walk_block.h"
 
@@ -79,6 +80,7 @@ FeaturePieces fill_pieces(std::int64_t num_rows,
   result.pieces.resize(static_cast<std::size_t>(num_pieces));
   parallel_for(num_pieces, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t piece = begin; piece < end; ++piece) {
+      poll_interruption();
       fill(piece * kRowsPerPiece, std::min(num_rows, (piece + 1) * kRowsPerPiece), result.pieces[piece]);
     }
   });
@@ -134,6 +136,7 @@ void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops,
   parallel_for(num_blocks, 4, [&](std::int64_t first_block, std::int64_t last_block) {
     WalkBlock block;
     for (std::int64_t index = first_block; index < last_block; ++index) {
+      poll_interruption();
       const std::int64_t begin = index * starts;
       run_block(plan, table, begin, std::min(graph.num_nodes, begin + starts), block);
       std::int32_t* out = paths + begin * plan.num_walks * stride;
