@@ -6,7 +6,7 @@
 #include "attention/cuda/dense_attention.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
-#include "topomask/device.h"
+#include "core/gpu.h"
 
 namespace topomask {
 

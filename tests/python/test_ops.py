@@ -143,8 +143,8 @@ def test_the_backward_operator_needs_no_forward_pass() -> None:
             result = ops.attention_forward(q, k, v, recipe, constants, [f.detach()], kind, "relu", engine, *DEFAULTS)
             sizes = ops.attention_saved(recipe, [2, 6, 3, 3], q.dtype, q.device, kind, "relu", engine)
             assert len(result) == 1 + len(sizes) > 1
-            for tensor, size in zip(result[1:], sizes, strict=True):
-                assert list(tensor.shape) == [2 * size[0], *size[1:]]
+            for tensor, (per_entry, first, *rest) in zip(result[1:], sizes, strict=True):
+                assert list(tensor.shape) == [2 * first if per_entry else first, *rest]
     assert len(ops.attention_forward(q, k, v, recipe, constants, [f.detach()], "linear", "elu1", "mask", *DEFAULTS)) == 1
 
 

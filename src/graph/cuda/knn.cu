@@ -266,9 +266,7 @@ __global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
   const std::int32_t seed = load_queries<kBatched, kQueries>(p, first, queries.at[warp], queries.range[warp],
                                                              queries.row[warp], active);
   const PlainSpace<kBatched, kQueries> space{p.point, p.levels, queries.at[warp], queries.range[warp]};
-  using OwnSearch = Search<PlainSpace<kBatched, kQueries>, kSlots, kFew>;
-  __shared__ Waiting<kQueries> waiting[OwnSearch::kMerges ? kSearchThreads / kLeaf : 1];
-  OwnSearch search(space, out.k, p.a.limit, active, OwnSearch::kMerges ? &waiting[warp] : nullptr);
+  Search<PlainSpace<kBatched, kQueries>, kSlots, kFew> search(space, out.k, p.a.limit, active);
   search.run(seed);
   search.write(queries.row[warp], out, p.a, /*is_double=*/false);
 }

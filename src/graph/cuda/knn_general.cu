@@ -305,9 +305,7 @@ __global__ void __launch_bounds__(general_threads(kAxes))
   std::int32_t seed;
   unsigned active;
   const auto space = load_queries<T, kAxes, kQueries, kWarps>(g, first, grown, table, seed, active);
-  using OwnSearch = Search<GeneralSpace<T, kAxes, kQueries>, kSlots, false>;
-  __shared__ Waiting<kQueries> waiting[OwnSearch::kMerges ? kWarps : 1];
-  OwnSearch search(space, out.k, g.a.limit, active, OwnSearch::kMerges ? &waiting[warp] : nullptr);
+  Search<GeneralSpace<T, kAxes, kQueries>, kSlots, false> search(space, out.k, g.a.limit, active);
   search.run(seed);
   search.write(table.row[warp], out, g.a, g.a.is_double);
 }

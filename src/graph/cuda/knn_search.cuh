@@ -155,13 +155,6 @@ struct Nearest {
   }
 };
 
-// Candidates of a warp's queries, in shared memory, until there are enough to merge.
-template <int kQueries>
-struct Waiting {
-  double distance[kQueries][2 * kLeaf];
-  std::int32_t index[kQueries][2 * kLeaf];
-};
-
 // What all searches have in common: the way through the boxes.
 template <class Space>
 struct Walk {
@@ -235,20 +228,14 @@ struct Search {
   using Real = typename Space::Real;
   static constexpr int kQueries = Space::kQueries;
 
-  // More than a few are merged 32 at a time; a few are added one by one.
-  static constexpr bool kMerges = kSlots == 1 && !kFew;
-  static_assert(kQueries <= 8);
-
   Walk<Space> walk;
   int k;
   double limit;
   Nearest<kSlots> nearest[kQueries];
-  Waiting<kQueries>* waiting;        // null where nothing merges
-  unsigned long long num_waiting = 0;  // a byte a query
 
   // `active`: which queries there are.
-  __device__ Search(const Space& space, int k_, double limit_, unsigned active, Waiting<kQueries>* waiting_)
-      : walk{space, {}}, k(k_), limit(limit_), waiting(waiting_) {
+  __device__ Search(const Space& space, int k_, double limit_, unsigned active)
+      : walk{space, {}}, k(k_), limit(limit_) {
 #pragma unroll
     for (int q = 0; q < kQueries; ++q) {
       nearest[q].clear();
@@ -274,7 +261,7 @@ struct Search {
   }
 
   __device__ void visit_leaf(std::int32_t leaf, bool is_seed) {
-    constexpr int kMostByMinima = 16;  // beyond, a first bound costs more than it saves
+    constexpr int kLeastToMerge = 8;  // fewer candidates are added one by one
     const bool few = kFew || k <= kFewNeighbours;
     const Space& space = walk.space;
     const unsigned wanted = walk.queries_near(leaf);
@@ -288,7 +275,7 @@ struct Search {
       const Real distance = space.distance(q, p);
       // A comparison that NaN does not pass.
       const bool other = index != space.own(q) && space.meets(q, position, position + 1) && distance >= 0;
-      if (is_seed && k <= kMostByMinima) {
+      if (is_seed && few) {
         walk.reach[q] =
             min(walk.reach[q], first_reach(other ? distance : static_cast<Real>(infinity_float())));
       }
@@ -296,9 +283,10 @@ struct Search {
       if (near == 0) continue;
       const double exact = space.exact(q, p, distance);
       near &= __ballot_sync(~0u, exact <= limit);
-      if constexpr (kMerges) {
-        if (!few) {
-          wait(q, near, exact, index);
+      if constexpr (kSlots == 1 && !kFew) {
+        if (!few && __popc(near) >= kLeastToMerge) {
+          const bool mine = (near >> lane_id() & 1) != 0;
+          shrink(q, nearest[q].merge(mine ? exact : infinity_double(), mine ? index : INT_MAX, k));
           continue;
         }
       }
@@ -308,51 +296,6 @@ struct Search {
         // The reach shrinks with every find.
         near &= near - 1;
         near &= __ballot_sync(~0u, distance <= walk.reach[q]);
-      }
-    }
-  }
-
-  __device__ int waiting_for(int q) const { return static_cast<int>(num_waiting >> (8 * q) & 0xFF); }
-  __device__ void set_waiting(int q, int count) {
-    num_waiting = (num_waiting & ~(0xFFull << (8 * q))) | static_cast<unsigned long long>(count) << (8 * q);
-  }
-
-  // The candidates of the lanes in `near`.
-  __device__ void wait(int q, unsigned near, double distance, std::int32_t index) {
-    const int lane = lane_id(), slot = waiting_for(q) + __popc(near & ((1u << lane) - 1));
-    if ((near >> lane & 1) != 0) {
-      waiting->distance[q][slot] = distance;
-      waiting->index[q][slot] = index;
-    }
-    set_waiting(q, waiting_for(q) + __popc(near));
-    __syncwarp();
-    if (waiting_for(q) >= kLeaf) merge_waiting(q);
-  }
-
-  // Up to 32 of those that wait; fewer than 32 are left.
-  __device__ void merge_waiting(int q) {
-    const int lane = lane_id(), count = waiting_for(q), rest = max(count - kLeaf, 0);
-    const double distance = lane < count ? waiting->distance[q][lane] : infinity_double();
-    const std::int32_t index = lane < count ? waiting->index[q][lane] : INT_MAX;
-    if (rest > 0) {
-      const double later = waiting->distance[q][kLeaf + lane];
-      const std::int32_t later_index = waiting->index[q][kLeaf + lane];
-      __syncwarp();
-      if (lane < rest) {
-        waiting->distance[q][lane] = later;
-        waiting->index[q][lane] = later_index;
-      }
-    }
-    set_waiting(q, rest);
-    __syncwarp();
-    shrink(q, nearest[q].merge(distance, index, k));
-  }
-
-  __device__ void merge_all() {
-    if constexpr (kMerges) {
-#pragma unroll
-      for (int q = 0; q < kQueries; ++q) {
-        if (waiting_for(q) > 0) merge_waiting(q);
       }
     }
   }
@@ -385,12 +328,8 @@ struct Search {
         leaf = is_seed ? centre : first + step <= centre ? first + step - 1 : first + step;
         ++step;
       } else {
-        if (state.level < 0) merge_all();  // so that the walk begins with a short reach
         leaf = next_leaf(walk, state);
-        if (leaf < 0) {
-          merge_all();
-          return;
-        }
+        if (leaf < 0) return;
         if (__any_sync(~0u, leaf >= seed - around && leaf <= seed + around)) continue;
       }
       visit_leaf(leaf, is_seed);
