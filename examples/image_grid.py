@@ -43,7 +43,7 @@ class TinyViT(nn.Module):
         self.blocks = nn.ModuleList()
         for layer in range(2):
             mask = None
-            if masked:  # each block has walks and a modulation of its own
+            if masked:  # each block has its own walks and its own f
                 mask = topomask.GRFMask(
                     grid,
                     num_walks=32,

@@ -3,7 +3,7 @@
 python examples/node_classification.py cora.npz
 TOPOMASK_DATA=/path/to/data python examples/node_classification.py    # $TOPOMASK_DATA/graphs/npz/cora.npz
 
-20 labelled nodes a class to learn from, 500 to stop and choose the epoch by, 1000 to test on; another random
+20 labelled nodes per class to learn from, 500 to choose the epoch by, 1000 to test on; another random
 split for each seed, the same for every model. All models see the words through the same dropout. GCN and GAT
 come from PyTorch Geometric, where it is installed. The settings of the masked model were chosen on splits of
 seeds below 200, so the default begins there; GCN and GAT were not tuned.
