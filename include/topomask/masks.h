@@ -263,6 +263,10 @@ class SparseMask final : public Mask {
   std::vector<at::Tensor> parameters() const override { return {values_}; }
   at::Tensor multiply(const at::Tensor& x, bool transposed = false) const override;
   std::vector<SparseEntries> entries() const override { return {{pattern_, values_}}; }
+  std::vector<std::shared_ptr<const SparsePattern>> patterns() const override { return {pattern_}; }
+  std::vector<at::Tensor> entry_gradients(const std::vector<at::Tensor>& of_values) const override {
+    return of_values;
+  }
   MaskProfile profile() const override;
   MaskPtr with_parameters(const std::vector<at::Tensor>& parameters) const override;
 

@@ -157,18 +157,14 @@ bool has_pure_passes(const AttentionOptions& options, Engine engine, const Atten
 
 namespace {
 
-// The values of all patterns, one after the other. What somebody else holds too is copied: an operator that a
-// tracer records must return tensors of its own.
+// The values of all patterns, one after the other.
 at::Tensor values_to_keep(const std::vector<SparseEntries>& entries, at::ScalarType dtype) {
   if (entries.size() > 1) {
     std::vector<at::Tensor> flat;
     for (const SparseEntries& own : entries) flat.push_back(own.values.reshape(-1).to(dtype));
     return at::cat(flat);
   }
-  const at::Tensor& values = entries[0].values;
-  const bool ours =
-      values.use_count() == 1 && values.storage().use_count() == 1 && values.scalar_type() == dtype;
-  return (ours ? values : values.to(dtype, false, /*copy=*/true)).contiguous().view(-1);
+  return entries[0].values.to(dtype).contiguous().view(-1);
 }
 
 std::vector<SparseEntries> kept_entries(const Mask& mask, const at::Tensor& values) {

@@ -94,7 +94,8 @@ std::vector<Share> shares_of(const EngineInputs& inputs, const std::vector<Spars
 
 at::Tensor workspace_for(const DeviceRows& rows, const RowAttentionShape& shape,
                          const at::TensorOptions& options) {
-  return at::empty({row_attention_workspace(rows, shape)}, options);
+  const std::int64_t size = row_attention_workspace(rows, shape);
+  return size == 0 ? at::Tensor() : at::empty({size}, options);
 }
 
 // dL/dM [batch, heads or sums of some, nnz] summed over the batch, and over heads that share values, in one
@@ -122,7 +123,12 @@ EngineResult mask_engine_forward_on_gpu(const EngineInputs& given, const std::ve
   const at::IntArrayRef rows = q.sizes().slice(0, 3);
   at::Tensor out = at::empty_like(v);
   at::Tensor inverse = at::empty(rows, options);
-  at::Tensor row_max = inputs.rule.is_softmax() ? at::empty(rows, options) : at::empty({0}, options);
+  at::Tensor row_max;
+  if (inputs.rule.is_softmax()) {
+    row_max = at::empty(rows, options);
+  } else if (learning) {
+    row_max = at::empty({0}, options);
+  }
   // One number per nonzero, written in order. Gathering two rows again would cost more.
   at::Tensor dots;
   if (learning) dots = at::empty({shares.back().first_dot + shares.back().products()}, options);
@@ -141,7 +147,7 @@ EngineResult mask_engine_forward_on_gpu(const EngineInputs& given, const std::ve
     pass.row_max = element(row_max, share.first_row);
     pass.dot = element(dots, share.first_dot);
     const at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
-    pass.workspace = workspace.data_ptr();
+    pass.workspace = element(workspace, 0);
     check_cuda(row_attention_forward(pass, launch.stream), "mask engine");
     count_multiply_adds(share.products() * (q.size(3) + v.size(3)));
     count_other_flops(share.products() * (inputs.rule.is_softmax() ? 6 : 3) + share.pairs() * q.size(2));
@@ -188,10 +194,10 @@ EngineGradients mask_engine_backward_on_gpu(const at::Tensor& given_grad, const 
     const at::Tensor weights = at::empty({share.pairs(), nnz, 2}, options);
     pass.weights = weights.data_ptr();
     at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
-    pass.workspace = workspace.data_ptr();
+    pass.workspace = element(workspace, 0);
     check_cuda(row_attention_backward(pass, launch.stream), "mask engine, backward over rows");
     workspace = workspace_for(pass.columns, pass.shape, options);
-    pass.workspace = workspace.data_ptr();
+    pass.workspace = element(workspace, 0);
     check_cuda(column_attention_backward(pass, launch.stream), "mask engine, backward over columns");
     if (mask_learns) {
       const bool share_values = share.values.size(0) != share.shape.heads;

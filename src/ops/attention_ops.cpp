@@ -131,6 +131,77 @@ at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return without_graph(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters));
 }
 
+// ---- with gradients ----
+
+struct PureState : torch::CustomClassHolder {
+  MaskPtr mask;
+  AttentionOptions options;
+};
+
+// Where an engine has a forward and a backward pass of its own, they are called as they are: no graph of the
+// library's own is recorded, and none is walked.
+class PureAttention : public torch::autograd::Function<PureAttention> {
+ public:
+  // inputs: q, k, v and the mask's parameters.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
+                            const c10::intrusive_ptr<PureState>& state) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    EngineResult result = attention_forward(inputs[0], inputs[1], inputs[2], *state->mask, state->options);
+    result.out = laid_out_like(inputs[2], result.out);
+    Tensors kept = inputs.vec();
+    kept.push_back(result.out);
+    kept.insert(kept.end(), result.saved.begin(), result.saved.end());
+    context->save_for_backward(kept);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return result.out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const Tensors kept = context->get_saved_variables();  // throws where the graph was freed, or f written to
+    const auto state =
+        c10::static_intrusive_pointer_cast<PureState>(context->saved_data["state"].toCapsule());
+    const std::size_t parameters = state->mask->parameters().size(), inputs = 3 + parameters;
+    bool mask_learns = false;
+    for (std::size_t i = 3; i < inputs; ++i) mask_learns = mask_learns || context->needs_input_grad(i);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    AttentionGradients found =
+        attention_backward(grads[0], kept[0], kept[1], kept[2], *state->mask, state->options,
+                           {kept[inputs], {kept.begin() + inputs + 1, kept.end()}}, mask_learns);
+    torch::autograd::variable_list all = {found.q, found.k, found.v};
+    all.insert(all.end(), found.parameters.begin(), found.parameters.end());
+    for (std::size_t i = 0; i < inputs; ++i) {
+      all[i] =
+          context->needs_input_grad(i) && all[i].defined() ? all[i].to(kept[i].scalar_type()) : at::Tensor();
+    }
+    if (c10::GradMode::is_enabled()) all = once_only(std::move(all), {kept.begin(), kept.begin() + inputs});
+    all.emplace_back();  // for the state
+    return all;
+  }
+};
+
+// The call as PureAttention takes it, or null where there are no such passes.
+c10::intrusive_ptr<PureState> pure_call(const Tensors& inputs, const std::string& recipe,
+                                        at::TensorList constants, const Settings& settings) {
+  const at::Tensor &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  check_place("attention", "q", q);
+  check_place("attention", "k", k);
+  check_place("attention", "v", v);
+  Tensors fixed;
+  for (const at::Tensor& parameter : at::TensorList(inputs).slice(3)) fixed.push_back(parameter.detach());
+  auto state = c10::make_intrusive<PureState>();
+  state->mask = mask_for(recipe, constants, fixed, q);
+  state->options = settings.options();
+  if (v.numel() == 0) return {};
+  check_attention_operands(q, k, v, state->mask->name(), state->mask->num_nodes(), state->mask->heads(),
+                           state->options);
+  const AttentionShape shape = AttentionShape::of(q, v);
+  state->options.check_finite = false;  // that was it
+  state->options.engine = plan_attention(*state->mask, shape, state->options).engine;
+  if (!has_pure_passes(state->options, state->options.engine, shape)) return {};
+  return state;
+}
+
 // ---- while tracing ----
 
 // The result, then what the backward pass needs of the forward pass; with nothing kept, that runs it again.
@@ -156,6 +227,10 @@ Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at:
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
   EngineResult result = attention_forward(q, k, v, *made, options);
+  // What is recorded must be the operator's own, not what a mask keeps or was given.
+  for (at::Tensor& saved : result.saved) {
+    if (saved.storage().use_count() > 1) saved = saved.clone();
+  }
   Tensors all = {laid_out_like(v, result.out)};
   all.insert(all.end(), result.saved.begin(), result.saved.end());
   return all;
@@ -274,6 +349,11 @@ at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at
     state->settings = settings;
     state->settings.engine = word_of(traced_engine(std::string(mask), settings.options(), q, v));
     return TracedAttention::apply(at::TensorList(inputs), state);
+  }
+  if (is_learning(inputs)) {
+    refuse_forward_mode(inputs);
+    if (const auto state = pure_call(inputs, std::string(mask), constants, settings))
+      return PureAttention::apply(at::TensorList(inputs), state);
   }
   call.run = run_attention(std::string(mask), constants, settings);
   return differentiable(inputs, call);

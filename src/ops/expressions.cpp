@@ -49,7 +49,12 @@ Json to_json(const MaskProfile& profile) {
 }
 
 Json to_json(const Recipe& recipe) {
-  Json json = {{"mask", recipe.mask}, {"nodes", recipe.num_nodes}, {"heads", recipe.heads}};
+  // The version is for what others keep by this text: torch.compile's cache does not see that operators
+  // changed.
+  Json json = {{"mask", recipe.mask},
+               {"nodes", recipe.num_nodes},
+               {"heads", recipe.heads},
+               {"version", TOPOMASK_VERSION}};
   if (recipe.directed) json["directed"] = true;
   if (recipe.out_degree >= 0) json["degree"] = recipe.out_degree;
   if (!recipe.settings.empty()) json["settings"] = recipe.settings;

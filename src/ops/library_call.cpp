@@ -43,7 +43,7 @@ variable_list gradients(const at::Tensor& out, const Tensors& leaves, const at::
   return result;
 }
 
-// Hands gradients on, and refuses to be differentiated: the kernels know first derivatives only.
+// Hands gradients on, and refuses to be differentiated.
 class OnceOnly : public torch::autograd::Function<OnceOnly> {
  public:
   static variable_list forward(AutogradContext*, at::TensorList grads, at::TensorList) {
@@ -56,7 +56,9 @@ class OnceOnly : public torch::autograd::Function<OnceOnly> {
   }
 };
 
-variable_list once_only(variable_list grads, const Tensors& inputs) {
+}  // namespace
+
+Tensors once_only(Tensors grads, const Tensors& inputs) {
   Tensors defined;
   for (const at::Tensor& grad : grads) {
     if (grad.defined()) defined.push_back(grad);
@@ -68,6 +70,8 @@ variable_list once_only(variable_list grads, const Tensors& inputs) {
   }
   return grads;
 }
+
+namespace {
 
 struct CallState : torch::CustomClassHolder {
   explicit CallState(LibraryCall c) : call(std::move(c)) {}
@@ -152,7 +156,7 @@ at::Tensor differentiable(const Tensors& inputs, const LibraryCall& call) {
   refuse_forward_mode(inputs);
   if (!is_learning(inputs)) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return call.forward_operator(inputs);
+    return is_traced(inputs) ? call.forward_operator(inputs) : without_graph(call.run, inputs);
   }
   return CallFunction::apply(at::TensorList(inputs), c10::make_intrusive<CallState>(call));
 }

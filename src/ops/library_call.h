@@ -35,6 +35,10 @@ class WithAutograd {
   c10::impl::ForceDispatchKeyGuard guard_;
 };
 
+// Gradients that refuse to be differentiated with respect to the inputs: the kernels know first derivatives
+// only.
+Tensors once_only(Tensors gradients, const Tensors& inputs);
+
 // Gradients as a backward operator returns them: empty where none is needed, zeros where there is none.
 Tensors filled(Tensors gradients, const Tensors& inputs, const std::vector<bool>& needs);
 

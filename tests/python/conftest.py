@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 
 def _bfloat16_products_crash() -> bool:
@@ -11,6 +12,10 @@ def _bfloat16_products_crash() -> bool:
 
 if sys.platform == "linux" and "amx_tile" in open("/proc/cpuinfo").read() and _bfloat16_products_crash():
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # before torch is imported
+
+# Not the user's cache: what an earlier state of the operators left there looks the same to torch.
+_compiled = tempfile.TemporaryDirectory(prefix="topomask-inductor-")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _compiled.name)
 
 import pytest
 import topomask
