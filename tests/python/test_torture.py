@@ -297,7 +297,7 @@ def test_hub_graphs_are_foreseen() -> None:
 
 _LONG_WORK = {
     # Half a minute each, in different rooms of the library.
-    "walks": "topomask.Graph.load('ba:20000,8').walks(20_000, 100, p_halt=0.01)",
+    "walks": "topomask.GRFMask(topomask.Graph.load('torus:2000,8'), 500_000)",
     "distances": "topomask.ShortestPathMask(topomask.Graph.load('ba:40000,8'), max_bytes=2**40)",
     "pattern": "m = topomask.GRFMask(topomask.Graph.load('ba:50000,16'), 16, p_halt=0.1); m.entries()",
 }

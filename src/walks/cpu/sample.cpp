@@ -154,6 +154,7 @@ FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan) 
     Coalescer coalescer;
     std::vector<std::int64_t> cursor;
     for (std::int64_t begin = first_row; begin < last_row; begin += starts) {
+      poll_interruption();
       run_block(plan, table, begin, std::min(last_row, begin + starts), block);
       coalesce_block(plan, block, cursor, coalescer, rows);
     }
