@@ -74,10 +74,7 @@ def attention(
     if csr is not None:
         if mask is not None:
             raise ValueError("attention: mask and csr are two ways to say the same, expected one of them")
-        values = [x for x in (weight, bias) if x is not None]
-        if len(values) == 2 or (bias is not None and kind != "softmax"):
-            raise ValueError("attention: expected a weight, or for kind='softmax' a bias instead")
-        return ops.csr_attention(q, k, v, csr[0], csr[1], values[0] if values else None, bias is not None, *options)
+        return ops.csr_attention(q, k, v, *csr, weight, bias, *options)
     if weight is not None or bias is not None:
         raise ValueError("attention: weight and bias belong to a pattern given as csr=(row_ptr, col)")
     recipe, constants, parameters = _expression(mask, kind, engine)
@@ -105,11 +102,7 @@ def plan_attention(
     recipe, _, _ = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"
-    batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
-    shape = [batch, q.shape[1], nodes, q.shape[-1], v.shape[-1]]
-    return ops.plan_attention(
-        recipe, shape, q.dtype, q.device, kind, feature_map, engine, num_features, max_workspace
-    )
+    return ops.plan_attention(q, v, recipe, kind, feature_map, engine, num_features, max_workspace)
 
 
 def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, list[Tensor], list[Tensor]]:

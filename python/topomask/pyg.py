@@ -24,9 +24,9 @@ class GRFConv(nn.Module):
     Args:
         in_channels, out_channels: of the node features; out_channels divisible by heads.
         heads: attention heads, each with its own f.
-        num_walks, p_halt, max_hops, seed: of the walks.
-        mask_options: what else GRFMask takes (init, ensembles, coupling, ...).
+        max_hops: of the walks.
         kind, feature_map: as in `topomask.attention`.
+        mask_options: what else GRFMask takes: num_walks, p_halt, seed, init, ensembles, coupling, ...
     """
 
     def __init__(
@@ -35,24 +35,14 @@ class GRFConv(nn.Module):
         out_channels: int,
         heads: int = 1,
         *,
-        num_walks: int | None = None,
-        p_halt: float | None = None,
         max_hops: int = 4,
-        seed: int | None = None,
         kind: Any = "linear",
         feature_map: str = "relu",
         **mask_options: Any,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.options = {
-            "num_walks": num_walks,
-            "p_halt": p_halt,
-            "max_hops": max_hops,
-            "heads": heads,
-            "seed": seed,
-            **mask_options,
-        }
+        self.options = {"heads": heads, "max_hops": max_hops, **mask_options}
         self.input = nn.Identity() if in_channels == out_channels else nn.Linear(in_channels, out_channels)
         self.attention = GraphMaskedAttention(out_channels, heads, kind=kind, feature_map=feature_map)
         self.f = nn.Parameter(self._new_mask(Graph.grid(1)).f.detach().clone())
@@ -76,7 +66,7 @@ class GRFConv(nn.Module):
             self.f.copy_(self._new_mask(Graph.grid(1)).f)
 
     def _mask_for(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> GRFMask:
-        if self._seen is None or not _same_edges(self._seen, (edge_index, edge_weight, num_nodes)):
+        if self._seen is None or not all(map(_same, self._seen, (edge_index, edge_weight, num_nodes))):
             graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
             self._mask = [self._new_mask(graph).to(self.f.device)]
             # Copies: the caller may write to the tensors.
@@ -96,10 +86,7 @@ class GRFConv(nn.Module):
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
 
 
-def _same_edges(a: tuple[Tensor, Tensor | None, int], b: tuple[Tensor, Tensor | None, int]) -> bool:
-    def same(x: Tensor | None, y: Tensor | None) -> bool:
-        if x is None or y is None:
-            return x is y
-        return x.shape == y.shape and x.device == y.device and torch.equal(x, y)
-
-    return a[2] == b[2] and same(a[0], b[0]) and same(a[1], b[1])
+def _same(x: Tensor | int | None, y: Tensor | int | None) -> bool:
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        return x.device == y.device and torch.equal(x, y)
+    return not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y

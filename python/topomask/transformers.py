@@ -95,9 +95,10 @@ def attach(
         if getattr(module, "config", None) is given:
             module.config = config
     if make_mask is None:
-        sides = [(size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)]
-        grid = Graph.grid(*(image // patch for image, patch in zip(*sides, strict=True)))
-        tokens = 1 + any(name.endswith("distillation_token") for name, _ in model.named_parameters())  # DeiT has two
+        sides = torch.tensor(config.image_size).expand(2) // torch.tensor(config.patch_size)
+        grid = Graph.grid(*sides.tolist())
+        names = [name for name, _ in model.named_parameters()]
+        tokens = 1 + any(name.endswith("distillation_token") for name in names)  # DeiT has two
 
         def make_mask(layer: int) -> Mask:
             mask = GRFMask(grid, num_walks, p_halt, max_hops, heads=config.num_attention_heads, seed=layer)
