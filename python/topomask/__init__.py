@@ -18,7 +18,7 @@ from topomask.neighbours import Neighbours, knn, radius
 
 __version__ = _version()
 __all__ = [
-    "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn", "normalise",
-    "plan_attention", "radius", "sample_walk_features", "union",
+    "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn",
+    "normalise", "plan_attention", "radius", "sample_walk_features", "union",
 ]  # fmt: skip
 __all__ += masks.__all__

@@ -21,7 +21,7 @@ def catalogue() -> list[dict[str, Any]]:
     return json.loads(ops.mask_catalogue())
 
 
-def arguments_of(info: dict[str, Any], positional: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def arguments_of(info: dict[str, Any], positional: list[str]) -> dict[str, dict[str, Any]]:
     """By name, those that may go without it first; the very first is a must."""
     known = {argument["name"]: argument for argument in info["arguments"]}
     first = {"description": _PLACES.get(positional[0], ""), **known.get(positional[0], {})}
@@ -29,7 +29,7 @@ def arguments_of(info: dict[str, Any], positional: tuple[str, ...]) -> dict[str,
     return {name: known[name] for name in (*positional, *(name for name in known if name not in positional))}
 
 
-def signature_of(arguments: dict[str, dict[str, Any]], positional: tuple[str, ...]) -> Signature:
+def signature_of(arguments: dict[str, dict[str, Any]], positional: list[str]) -> Signature:
     kinds = {True: Parameter.POSITIONAL_OR_KEYWORD, False: Parameter.KEYWORD_ONLY}
     parameters = ((name, kinds[name in positional], own["default"]) for name, own in arguments.items())
     return Signature([Parameter(name, kind, default=default) for name, kind, default in parameters])

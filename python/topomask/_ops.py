@@ -23,50 +23,42 @@ def _unknown_size() -> torch.SymInt:
     return torch.library.get_ctx().new_dynamic_size()
 
 
-def _flag() -> Tensor:
-    return torch.empty((), dtype=torch.bool)
-
-
-def _graph(nodes: Any, entries: Any = None, device: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    entries = _unknown_size() if entries is None else entries
-    row_ptr = torch.empty(nodes + 1, dtype=torch.int64, device=device)
-    col = torch.empty(entries, dtype=torch.int32, device=device)
-    return row_ptr, col, torch.empty(entries, device=device, dtype=torch.float32)
-
-
-def _graph_from_edges(edges: Tensor, weight: Any, nodes: Any, *others: Any) -> tuple[Tensor, ...]:
-    known = _graph(_unknown_size() if nodes is None else nodes, None, edges.device)
-    batched = any(isinstance(x, Tensor) for x in others)
-    return *known, _flag(), edges.new_empty(_unknown_size() if batched else 0, dtype=torch.int64)
-
-
-def _lists(points: Tensor, size: Any, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    rows = (points if queries is None else queries).shape[0]
-    index = points.new_empty(rows, size, dtype=torch.int32)
-    return index, points.new_empty(rows, size, dtype=_wide(points)), index.new_empty(rows)
-
-
-def _batch_ptrs(batch: Tensor, query_batch: Tensor | None) -> list[Tensor]:
-    size = _unknown_size()
-    return [x.new_empty(size, dtype=torch.int64) for x in (batch, query_batch) if x is not None]
+def _new(device: Any, *tensors: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Of each its dtype and its sizes."""
+    return tuple(torch.empty(sizes, dtype=dtype, device=device) for dtype, *sizes in tensors)
 
 
 def _wide(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _features(row_ptr: Tensor, col: Tensor, *_: Any) -> tuple[Tensor, ...]:
+def _graph(device: Any, nodes: Any, entries: Any = None) -> tuple[Tensor, ...]:
+    entries = _unknown_size() if entries is None else entries
+    return _new(device, (torch.int64, nodes + 1), (torch.int32, entries), (torch.float32, entries))
+
+
+def _graph_from_edges(edges: Tensor, weight: Any, nodes: Any, *others: Any) -> tuple[Tensor, ...]:
+    rows = _graph(edges.device, _unknown_size() if nodes is None else nodes)
+    graphs = _unknown_size() if any(isinstance(x, Tensor) for x in others) else 0
+    return *rows, _flag(), *_new(edges.device, (torch.int64, graphs))
+
+
+def _flag(*_: Any) -> Tensor:
+    return torch.empty((), dtype=torch.bool)
+
+
+def _lists(points: Tensor, size: Any, queries: Tensor | None) -> tuple[Tensor, ...]:
+    rows = (points if queries is None else queries).shape[0]
+    return _new(points.device, (torch.int32, rows, size), (_wide(points), rows, size), (torch.int32, rows))
+
+
+def _features(row_ptr: Tensor, *_: Any) -> tuple[Tensor, ...]:
     entries, deposits = _unknown_size(), _unknown_size()
-    hop = col.new_empty(deposits, dtype=torch.int16)
-    return (
-        torch.empty_like(row_ptr), col.new_empty(entries), row_ptr.new_empty(entries + 1), hop,
-        hop.new_empty(deposits, dtype=torch.float32),
-    )  # fmt: skip
+    rows = ((torch.int64, *row_ptr.shape), (torch.int32, entries), (torch.int64, entries + 1))
+    return _new(row_ptr.device, *rows, (torch.int16, deposits), (torch.float32, deposits))
 
 
-def _view(
-    mask: str, constants: list[Tensor], parameters: list[Tensor], what: str, dtype: torch.dtype
-) -> Tensor:
+def _view(mask: str, constants: list[Tensor], parameters: list[Tensor], what: str, dtype: Any) -> Tensor:
     nodes, heads, entries, counted, per_head, rank = ops.mask_profile(mask)
     rows = 1 if per_head else max([1, *(p.shape[0] for p in parameters)])
     sizes = {"dense": (heads, nodes, nodes), "factors": (2, heads, nodes, rank)}
@@ -76,11 +68,8 @@ def _view(
 
 def _pattern(mask: str, constants: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
     nodes, heads, _, _, per_head, _ = ops.mask_profile(mask)
-    tensors = []
-    for _ in range(heads if per_head else 1):
-        tensors.append(constants[0].new_empty(nodes + 1, dtype=torch.int64))
-        tensors.append(constants[0].new_empty(_unknown_size(), dtype=torch.int32))
-    return tensors
+    patterns = (_graph(constants[0].device, nodes) for _ in range(heads if per_head else 1))
+    return [tensor for row_ptr, col, _ in patterns for tensor in (row_ptr, col)]
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
@@ -91,23 +80,20 @@ def _attention_forward(q: Tensor, k: Tensor, v: Tensor, mask: str, *others: Any)
     batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
     shape = [int(size) for size in (q.shape[1], nodes, q.shape[-1], v.shape[-1])]
     saved = ops.attention_saved(mask, shape, q.dtype, q.device, *others[2:5])
-    return [
-        _attention(q, k, v),
-        *(v.new_empty(batch * size[0], *size[1:], dtype=_wide(q)) for size in saved),
-    ]
+    return [_attention(q, k, v), *_new(v.device, *((_wide(q), batch * size[0], *size[1:]) for size in saved))]
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
     "graph_from_edges": _graph_from_edges,
-    "graph_from_csr": lambda rows, col, _: (*_graph(rows.shape[0] - 1, col.shape[0], rows.device), _flag()),
-    "graph_from_dense": lambda matrix: (*_graph(matrix.shape[0], None, matrix.device), _flag()),
-    "grid_graph": lambda extent, diagonals, wrap: _graph(math.prod(extent)),
-    "is_symmetric": lambda row_ptr, col, weight: _flag(),
+    "graph_from_csr": lambda rows, col, _: (*_graph(rows.device, rows.shape[0] - 1, col.shape[0]), _flag()),
+    "graph_from_dense": lambda matrix: (*_graph(matrix.device, matrix.shape[0]), _flag()),
+    "grid_graph": lambda extent, diagonals, wrap: _graph(None, math.prod(extent)),
+    "is_symmetric": _flag,
     "knn": lambda points, k, queries, *_: _lists(points, k, queries),
     "radius": lambda points, r, most, queries, *_: _lists(points, most, queries),
     "knn_edges": lambda points, *_: points.new_empty(2, _unknown_size(), dtype=torch.int64),
     "radius_edges": lambda points, *_: points.new_empty(2, _unknown_size(), dtype=torch.int64),
-    "batch_ptrs": _batch_ptrs,
+    "batch_ptrs": lambda batch, _, both: batch.new_empty(1 + both, _unknown_size(), dtype=torch.int64),
     "derive_seeds": lambda seed, count: torch.empty(count, dtype=torch.int64),
     "sample_features": _features,
     "mask_view": _view,

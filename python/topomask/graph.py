@@ -25,8 +25,8 @@ Duplicates = Literal["keep", "drop", "sum"]
 class Graph:
     """A graph of N nodes with E entries; an undirected edge is an entry in both rows.
 
-    Make one with a `from_...` function; they check everything and give a graph on the device of what they are given.
-    `to(device)` moves it, and all that is made of it, masks too, is made where it is. Edge weights are constants: no
+    Make one with a `from_...` function: it checks everything, and the graph is where its sources are.
+    `to(device)` moves it. What is made of it, masks too, is made where it is. Edge weights are constants: no
     gradient flows to them.
     """
 
@@ -42,7 +42,7 @@ class Graph:
     names: tuple[str, ...] = ()
     """What the file calls the nodes; empty where it has no names."""
     out_degree: int = -1
-    """Entries of every row where they are known to be as many, or -1: then nothing waits for a GPU to count them."""
+    """Entries of every row where all are known to have as many, else -1; saves waiting for a GPU."""
 
     @property
     def num_nodes(self) -> int:
@@ -131,19 +131,17 @@ class Graph:
         edges = list(graph.edges(data=weight or True, default=1.0))
         ends = torch.tensor([[index[a], index[b]] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2)
         values = None if weight is None else torch.tensor([w for *_, w in edges], dtype=torch.float64)
-        duplicates: Duplicates = "sum" if graph.is_multigraph() else "drop"
+        policy: Duplicates = "sum" if graph.is_multigraph() else "drop"
         directed = bool(graph.is_directed())
-        built = Graph.from_edge_index(
-            ends.T, len(index), values, undirected=not directed, duplicates=duplicates
-        )
+        built = Graph.from_edge_index(ends.T, len(index), values, undirected=not directed, duplicates=policy)
         return replace(built, directed=directed)
 
     @staticmethod
     def from_pyg(data: Any, weight: str | None = None) -> Graph:
         """From a PyTorch Geometric Data or Batch: edge_index, num_nodes, ptr, and a weight for each edge.
 
-        weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real number
-        per edge, [E] or [E, 1]; whole numbers are labels more often than weights and count only if they are named.
+        weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real
+        number per edge, [E] or [E, 1]; whole numbers are often labels and count only if they are named.
         """
         values = getattr(data, weight or "edge_weight", None)
         attributes = getattr(data, "edge_attr", None)
@@ -165,7 +163,7 @@ class Graph:
         Args:
             points: [N, D], a tensor or an array; distances are computed in its precision.
             k: neighbours of each node (3).
-            symmetric: undirected, i ~ j if either is near the other (True); otherwise k edges out of each node.
+            symmetric: undirected, i ~ j if either is near the other; else k edges from each node (False).
             places: batch, ptr and box, as in `topomask.knn`.
         """
         points, _, ptr, _, box = arguments_of(points, **places)
@@ -183,7 +181,7 @@ class Graph:
     def load(spec: str | Path, **options: str) -> Graph:
         """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4".
 
-        options: duplicates, self_loops, isolated, components, direction and max_file_size, as the command line's.
+        options: duplicates, self_loops, isolated, components, direction and max_file_size, as in the shell.
         `names` then holds what the file calls the nodes, where it does.
         """
         words = [str(option) for option in options.values()]
@@ -193,7 +191,7 @@ class Graph:
         return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
     def normalised(self, how: Normalisation = "symmetric") -> Graph:
-        """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max_ij |A_ij| d_i, "none" A."""
+        """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max |A_ij| d_i, "none" A."""
         return replace(self, weight=ops.normalise(*self.rows, self.directed, how))
 
     def transposed(self) -> Graph:
@@ -231,22 +229,21 @@ class Graph:
         seed: int = 0,
         coupling: str = "independent",
     ) -> Tensor:
-        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, -1 after the end."""
+        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, then -1."""
         laws: Any = ("geometric", p_halt, [], "uniform", coupling)
         return ops.sample_walks(*self.rows, num_walks, max_hops, *laws, signed_seed(seed), 0)
 
 
 def as_graph(graph: Any) -> Graph:
-    """A Graph of what people have: one already, a NetworkX graph, a SciPy matrix, or a PyTorch Geometric Data."""
+    """A Graph of a Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data."""
     if isinstance(graph, Graph):
         return graph
-    for attributes, convert in (
-        (("nodes", "edges", "is_directed"), Graph.from_networkx),
-        (("tocsr", "shape"), Graph.from_scipy),
-        (("edge_index", "num_nodes"), Graph.from_pyg),
-    ):
-        if all(hasattr(graph, name) for name in attributes):
-            return convert(graph)
+    if hasattr(graph, "is_directed"):
+        return Graph.from_networkx(graph)
+    if hasattr(graph, "tocsr"):
+        return Graph.from_scipy(graph)
+    if hasattr(graph, "edge_index"):
+        return Graph.from_pyg(graph)
     raise TypeError(
         f"expected a topomask.Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data, got "
         f"{type(graph).__name__}; Graph.from_edge_index makes one of edges"

@@ -26,8 +26,8 @@ class NodeKernel:
 
     Args:
         graph: N nodes.
-        kernel: "reg-laplacian:d=2,sigma2=0.25" (the default), "diffusion:sigma2=1", "p-step:p=2,a=2", "inverse-cosine",
-            "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25" or "modulation:1,0.5".
+        kernel: "reg-laplacian:d=2,sigma2=0.25" (the default), "diffusion:sigma2=1", "p-step:p=2,a=2",
+            "inverse-cosine", "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25" or "modulation:1,0.5".
         num_walks, p_halt, max_hops, coupling, seed: of the walks, as in GRFMask.
         exact: the untruncated kernel by dense linear algebra instead, for small graphs.
         normalise: how W is made of the graph.
@@ -59,7 +59,7 @@ class NodeKernel:
 
     def fit(self, nodes: npt.ArrayLike, y: object = None) -> NodeKernel:
         """Samples the walks and remembers the training nodes: [n] indices."""
-        self.nodes_ = self._checked(nodes)
+        self.nodes_ = ops.checked_nodes(torch.as_tensor(nodes), self.graph.num_nodes)
         graph = self.graph.to("cpu")
         if self.exact:
             w = graph.normalised(self.normalise)
@@ -75,7 +75,7 @@ class NodeKernel:
         """[m, n] float64: the kernel between these m nodes and the n training nodes."""
         if not hasattr(self, "nodes_"):
             raise ValueError("NodeKernel: fit must come before transform")
-        rows = self._checked(nodes)
+        rows = ops.checked_nodes(torch.as_tensor(nodes), self.graph.num_nodes)
         if self.exact:
             return self._matrix[rows][:, self.nodes_].numpy()
         return ops.feature_products(*self._mask._expression(), rows, self.nodes_).numpy()
@@ -83,18 +83,3 @@ class NodeKernel:
     def fit_transform(self, nodes: npt.ArrayLike, y: object = None) -> npt.NDArray[np.float64]:
         """[n, n] float64: the kernel between the training nodes."""
         return self.fit(nodes).transform(nodes)
-
-    def _checked(self, nodes: npt.ArrayLike) -> torch.Tensor:
-        index = torch.as_tensor(nodes)
-        count = self.graph.num_nodes
-        if index.dtype == torch.bool:
-            if index.shape != (count,):
-                raise ValueError(
-                    f"NodeKernel: a boolean mask of nodes must be [{count}], got {list(index.shape)}"
-                )
-            return index.nonzero()[:, 0]
-        if index.dim() == 2 and index.shape[1] == 1:
-            index = index[:, 0]
-        if index.dim() != 1 or index.is_floating_point() or bool(((index < 0) | (index >= count)).any()):
-            raise ValueError(f"NodeKernel: nodes must be [n] whole numbers from 0 to {count - 1}")
-        return index.long()

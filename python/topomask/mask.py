@@ -31,15 +31,11 @@ class Mask(nn.Module):
     implement `multiply`, and override what it knows: `entries`, `factors` or `dense`.
     """
 
-    num_nodes: int
-    heads: int
-
     def __init__(self, num_nodes: int, heads: int = 1) -> None:
         super().__init__()
         if heads < 1:
             raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
-        self.num_nodes = num_nodes
-        self.heads = heads
+        self.num_nodes, self.heads = num_nodes, heads
 
     @property
     def device(self) -> torch.device | None:
@@ -48,9 +44,7 @@ class Mask(nn.Module):
         return None if tensor is None else tensor.device
 
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        """module.to(bfloat16) or module.double() is meant for parameters; what belongs to the graph keeps its
-        precision and follows to another device only.
-        """
+        # to(bfloat16) or double() is meant for parameters; what belongs to the graph keeps its precision.
         exact = {name: b for name, b in self._buffers.items() if b is not None and b.is_floating_point()}
         super()._apply(fn, recurse)
         for name, buffer in exact.items():
@@ -66,7 +60,7 @@ class Mask(nn.Module):
         return self.multiply(x)
 
     def entries(self) -> Entries | None:
-        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one per head; None where M is not sparse."""
+        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one per head; None if M is not sparse."""
         return None
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
@@ -104,9 +98,7 @@ class Mask(nn.Module):
     def __repr__(self) -> str:
         # Masks inside masks are worth showing, the list that holds them is not.
         parts = self._modules.get("masks", self).named_children()  # type: ignore[union-attr]
-        lines = [
-            f"  ({name}): {part!r}".replace("\n", "\n  ") for name, part in parts if isinstance(part, Mask)
-        ]
+        lines = [f"  ({key}): {own!r}".replace("\n", "\n  ") for key, own in parts if isinstance(own, Mask)]
         inside = "\n" + "\n".join(lines) + "\n" if lines else ""
         return f"{type(self).__name__}({self.extra_repr()}{inside})"
 
@@ -173,8 +165,8 @@ class LibraryMask(Mask):
 class CatalogueMask(LibraryMask):
     """A mask that the library makes by its name.
 
-    A class says which, and which of its arguments may go without their names. Settings, defaults, descriptions and
-    parameters are those of the catalogue.
+    A class says which, and which of its arguments may go without their names. Settings, defaults,
+    descriptions and parameters are those of the catalogue.
     """
 
     _info: dict[str, Any]
@@ -182,14 +174,14 @@ class CatalogueMask(LibraryMask):
     _signature: inspect.Signature
     _as_graph = staticmethod(as_graph)
 
-    def __init_subclass__(cls, name: str = "", positional: tuple[str, ...] = ()) -> None:
+    def __init_subclass__(cls, name: str = "", positional: str = "") -> None:
         super().__init_subclass__()
         if not name:
             return  # derived from a mask of the catalogue
         cls._info = next(info for info in catalogue() if info["name"] == name)
         cls._names = tuple(parameter["name"] for parameter in cls._info["parameters"])
-        cls._arguments = arguments_of(cls._info, positional)
-        cls._signature = signature_of(cls._arguments, positional)
+        cls._arguments = arguments_of(cls._info, positional.split())
+        cls._signature = signature_of(cls._arguments, positional.split())
         cls.__doc__ = docstring_of(cls._info, cls._arguments, cls.__doc__)
 
         def __init__(self: CatalogueMask, *values: Any, **named: Any) -> None:

@@ -21,12 +21,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-class GRFMask(
-    CatalogueMask, name="grf", positional=("graph", "num_walks", "p_halt", "max_hops", "heads", "seed")
-):
-    """The walks are sampled once, here, on the device of the graph; the same graph, settings and seed give the walks
-    of the C++ library and of `topomask features`, bit for bit. `f` is the parameter.
-    """
+class GRFMask(CatalogueMask, name="grf", positional="graph num_walks p_halt max_hops heads seed"):
+    """The walks are sampled once, here, on the device of the graph; the same graph, settings and seed give
+    the walks of the C++ library and of `topomask features`, bit for bit. `f` is the parameter."""
 
     f: nn.Parameter
 
@@ -59,13 +56,13 @@ class GRFMask(
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-class PowerSeriesMask(CatalogueMask, name="power-series", positional=("graph", "max_power", "heads")):
+class PowerSeriesMask(CatalogueMask, name="power-series", positional="graph max_power heads"):
     """`alpha` is the parameter, K = max_power and E the entries of the graph."""
 
     alpha: nn.Parameter
 
 
-class ToeplitzMask(CatalogueMask, name="toeplitz", positional=("extent", "heads")):
+class ToeplitzMask(CatalogueMask, name="toeplitz", positional="extent heads"):
     """`offsets` is the parameter: the grid of b over all offsets j - i, with 0 in the middle."""
 
     offsets: nn.Parameter
@@ -75,17 +72,16 @@ class ToeplitzMask(CatalogueMask, name="toeplitz", positional=("extent", "heads"
         return tuple(map(int, re.findall(r"\d+", self._settings["extent"])))
 
 
-class ForestMask(CatalogueMask, name="forest", positional=("graph", "heads")):
+class ForestMask(CatalogueMask, name="forest", positional="graph heads"):
     """The graph is undirected, without cycles and self-loops. `a` and `b` are the parameters."""
 
     a: nn.Parameter
     b: nn.Parameter
 
 
-class HypercubeHeatMask(CatalogueMask, name="hypercube-heat", positional=("graph", "heads")):
-    """The graph is the hypercube itself (Graph.load("hypercube:8")), or its dimension d. Node i is the vertex whose
-    coordinates are the bits of i. `beta` is the parameter.
-    """
+class HypercubeHeatMask(CatalogueMask, name="hypercube-heat", positional="graph heads"):
+    """The graph is the hypercube itself (Graph.load("hypercube:8")), or its dimension d. Node i is the vertex
+    whose coordinates are the bits of i. `beta` is the parameter."""
 
     beta: nn.Parameter
 
@@ -94,42 +90,39 @@ class HypercubeHeatMask(CatalogueMask, name="hypercube-heat", positional=("graph
         return Graph.load(f"hypercube:{graph}") if isinstance(graph, int) else as_graph(graph)
 
 
-class ShortestPathMask(CatalogueMask, name="shortest-path", positional=("graph", "max_distance", "heads")):
-    """`table` is the parameter: entry k for k hops, the last for nodes that are farther or out of reach. The
-    distances take N^2 bytes.
-    """
+class ShortestPathMask(CatalogueMask, name="shortest-path", positional="graph max_distance heads"):
+    """`table` is the parameter: entry k for k hops, the last for nodes that are farther or out of reach."""
 
     table: nn.Parameter
 
 
-class DegreeMask(CatalogueMask, name="degree", positional=("graph", "heads")):
+class DegreeMask(CatalogueMask, name="degree", positional="graph heads"):
     """`logits` is the parameter, one number for each degree. M has rank 2."""
 
     logits: nn.Parameter
 
 
-class NeighbourMask(CatalogueMask, name="neighbours", positional=("graph", "hops")):
+class NeighbourMask(CatalogueMask, name="neighbours", positional="graph hops"):
     """It has no parameters and serves every head."""
 
 
-class NoMask(CatalogueMask, name="none", positional=("num_nodes",)):
+class NoMask(CatalogueMask, name="none", positional="num_nodes"):
     """What `topomask.attention` computes without a mask; for use inside other masks."""
 
 
-class CausalMask(CatalogueMask, name="causal", positional=("num_nodes",)):
+class CausalMask(CatalogueMask, name="causal", positional="num_nodes"):
     """For sequences: a token sees itself and those before it."""
 
 
-class LearnedFeaturesMask(CatalogueMask, name="learned-features", positional=("num_nodes", "rank", "heads")):
+class LearnedFeaturesMask(CatalogueMask, name="learned-features", positional="num_nodes rank heads"):
     """`features` is the parameter, F of every head."""
 
     features: nn.Parameter
 
 
-class SineSPEMask(CatalogueMask, name="spe-sine", positional=("num_nodes", "realisations", "heads")):
-    """`frequencies` (cycles per step), `gains` and `phases` are the parameters. The noise depends on the seed and the
-    head alone and stays fixed.
-    """
+class SineSPEMask(CatalogueMask, name="spe-sine", positional="num_nodes realisations heads"):
+    """`frequencies` (cycles per step), `gains` and `phases` are the parameters. The noise depends on the
+    seed and the head alone and stays fixed."""
 
     frequencies: nn.Parameter
     gains: nn.Parameter
@@ -137,16 +130,16 @@ class SineSPEMask(CatalogueMask, name="spe-sine", positional=("num_nodes", "real
 
 
 class ConvolutionalSPEMask(
-    CatalogueMask, name="spe-convolutional", positional=("num_nodes", "realisations", "heads")
+    CatalogueMask, name="spe-convolutional", positional="num_nodes realisations heads"
 ):
-    """`query_filter` and `key_filter` are the parameters. The noise depends on the seed and the head alone."""
+    """`query_filter` and `key_filter` are the parameters. The noise depends on the seed and the head."""
 
     query_filter: nn.Parameter
     key_filter: nn.Parameter
 
 
 class SparseMask(LibraryMask):
-    """Any sparse matrix: a pattern for all heads and learnable values, [heads, nnz] in the pattern's order."""
+    """Any sparse matrix: a pattern for all heads and learnable values, [heads, nnz] in its order."""
 
     values: nn.Parameter
     _names = ("values",)
@@ -185,9 +178,7 @@ class BlockDiagonalMask(CombinedMask):
 
 
 class ScaledMask(CombinedMask):
-    """diag(r) M diag(c). `row_scale` and `column_scale` are the parameters, [N] or [heads, N]; None stands for
-    ones.
-    """
+    """diag(r) M diag(c). `row_scale` and `column_scale` are parameters, [N] or [heads, N]; None is ones."""
 
     row_scale: nn.Parameter | None
     column_scale: nn.Parameter | None

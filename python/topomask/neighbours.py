@@ -34,9 +34,7 @@ def arguments_of(
 ) -> tuple[Any, ...]:
     """points, queries, ptr, query_ptr and box as the operators take them."""
     if batch is not None or query_batch is not None:
-        if batch is None or (queries is None) != (query_batch is None):
-            raise ValueError("batch and query_batch go together, expected both")
-        ptr, query_ptr = (*ops.batch_ptrs(batch, query_batch), None)[:2]
+        ptr, query_ptr = (*ops.batch_ptrs(batch, query_batch, queries is not None), None)[:2]
     points, queries = (None if x is None else torch.as_tensor(x).detach() for x in (points, queries))
     return points, queries, ptr, query_ptr, None if box is None else torch.as_tensor(box, dtype=torch.float64)
 
@@ -54,13 +52,12 @@ def knn(
     include_self: bool | None = None,
     edge_index: bool = False,
 ) -> Any:
-    """The k nearest points of every point, or of every query, by Euclidean distance; ties go to the smaller index.
+    """The k nearest points of every point or query, by Euclidean distance; ties go to the smaller index.
 
     Args:
         points: [N, D], a tensor or an array.
         queries: [Q, D], instead of the points themselves.
-        batch: [N] ascending: which graph each point belongs to; neighbours are of the same graph. With queries,
-            query_batch too.
+        batch: [N] ascending: the graph of each point and its neighbours. With queries, query_batch too.
         ptr: [graphs+1]: the same as offsets. With queries, query_ptr too.
         box: lengths of a periodic box, a number or [D]; 0 where a dimension is not periodic.
         include_self: whether a point is its own neighbour (False).
@@ -83,12 +80,10 @@ def radius(
 ) -> Any:
     """All points within distance r of every point or query, at most the max_neighbours nearest of them.
 
-    include_self, edge_index and places (queries, batch, ptr, query_batch, query_ptr, box) are as in `knn`. Without
-    max_neighbours there is no length for rows: edge_index=True then.
+    include_self, edge_index and places (queries, batch, ptr, query_batch, query_ptr, box) are as in `knn`.
+    Without max_neighbours there is no length for rows: edge_index=True then.
     """
     points, *where = arguments_of(points, **places)
     if edge_index:
         return ops.radius_edges(points, float(r), max_neighbours, *where, include_self)
-    if max_neighbours is None:
-        raise ValueError("radius: max_neighbours must be given, or edge_index=True for all of them")
     return Neighbours(*ops.radius(points, float(r), max_neighbours, *where, include_self))

@@ -14,8 +14,8 @@ __all__ = ["GraphMaskedAttention", "TransformerBlock", "VisionTransformer"]
 
 
 class GraphMaskedAttention(nn.Module):
-    """Multi-head attention under a topological mask: nn.MultiheadAttention(dim, heads, batch_first=True) with a
-    graph. Parameters have the same names and shapes, so its state dict loads here.
+    """Multi-head attention under a topological mask: nn.MultiheadAttention(dim, heads, batch_first=True) with
+    a graph. Parameters have the same names and shapes, so its state dict loads here.
 
     Args:
         dim: channels, divisible by heads.

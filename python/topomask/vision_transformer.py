@@ -18,8 +18,7 @@ from topomask.mask import Mask
 from topomask.masks import AbsoluteMask, GlobalTokensMask
 from topomask.nn import TransformerBlock
 
-# Layers here are called as torch.nn.MultiheadAttention calls its own, in C++ as the paper does: the one place that knows
-# both.
+# Layers here are called as torch.nn.MultiheadAttention calls its own, in C++ as the paper does.
 _CPP_NAMES = (
     (r"\.attention\.in_proj_(weight|bias)$", r".attention.qkv.\1"),
     (r"\.attention\.out_proj\.", r".attention.projection."),
@@ -37,21 +36,21 @@ def _cpp_name(name: str) -> str:
 
 
 class VisionTransformer(nn.Module):
-    """The model of `topomask train vit`: patches, learned positions, pre-norm blocks with a variant of attention, a norm,
-    pooling and a linear head.
+    """The model of `topomask train vit`: patches, learned positions, pre-norm blocks with a variant of
+    attention, a norm, pooling and a linear head.
 
         model = topomask.nn.VisionTransformer.from_checkpoint("runs/grf/best.safetensors")
         logits = model(model.normalise(images))  # images: uint8 [B, C, H, W]
 
-    Its state dict has the names and shapes of the C++ model. Initial weights are torch's own, not those of C++.
+    Its state dict has the names and shapes of the C++ model. Initial weights are torch's own.
 
     Args:
         image_size: height and width of the images, or one number for both.
         patch: side of a square patch.
-        options: what else `topomask train vit` takes, where it is not the library's default: channels, classes,
-            dim, depth, heads, mlp (width of a token, blocks, heads, width inside the MLP), attention ("grf",
-            "linear", "softmax", ...), pooling ("mean" or "cls"), dropout, num_walks, p_halt, max_hops, coupling,
-            share_walks, neighbour_hops (of the masks), mask_seed.
+        options: what else `topomask train vit` takes: channels, classes, dim, depth, heads, mlp (width of a
+            token, blocks, heads, width inside the MLP), attention ("grf", "linear", "softmax", ...), pooling
+            ("mean" or "cls"), dropout, num_walks, p_halt, max_hops, coupling, share_walks, neighbour_hops (of
+            the masks), mask_seed.
     """
 
     def __init__(self, image_size: int | tuple[int, int], patch: int, **options: Any) -> None:
@@ -101,11 +100,10 @@ class VisionTransformer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """images: [B, C, H, W], normalised -> logits [B, classes]."""
-        if images.dim() != 4 or tuple(images.shape[1:]) != (self.channels, *self.image_size):
-            raise ValueError(
-                f"VisionTransformer: images must be [B, {self.channels}, {self.image_size[0]}, {self.image_size[1]}], "
-                f"got {list(images.shape)}"
-            )
+        expected = [self.channels, *self.image_size]
+        if images.dim() != 4 or list(images.shape[1:]) != expected:
+            wanted = ", ".join(map(str, expected))
+            raise ValueError(f"VisionTransformer: images must be [B, {wanted}], got {list(images.shape)}")
         patches = nn.functional.unfold(images, self.patch, stride=self.patch).mT  # row by row
         x = self.patch_embedding["projection"](patches)
         if self.cls_token is not None:

@@ -499,7 +499,7 @@ const std::vector<Entry>& entries() {
         {{"max_distance", SettingType::integer, "8",
           "farther nodes share one entry with those out of reach; at most 254"},
          {"decay", SettingType::real, "1", "the table starts as exp(-decay k), and 0 for farther nodes"},
-         {"max_bytes", SettingType::integer, "1073741824", "the largest N^2 that is accepted"}},
+         {"max_bytes", SettingType::integer, "1073741824", "the most that the distances may take, N^2"}},
         {{"table", "[heads, max_distance + 2]", "exp(-decay k), and 0 for farther nodes"}}},
        make_shortest_path},
       {{"learned-features",

@@ -174,6 +174,21 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
+// Nodes as people give them: [n] or [n, 1] whole numbers, or a boolean [N].
+at::Tensor checked_nodes(const at::Tensor& nodes, std::int64_t num_nodes) {
+  if (nodes.scalar_type() == at::kBool) {
+    check(nodes.dim() == 1 && nodes.size(0) == num_nodes,
+          "NodeKernel: a boolean mask of nodes must be [{}], got [{}]", num_nodes,
+          fmt::join(nodes.sizes(), ", "));
+    return nodes.nonzero().select(1, 0).contiguous();
+  }
+  const at::Tensor list = nodes.dim() == 2 && nodes.size(1) == 1 ? nodes.select(1, 0) : nodes;
+  check(list.dim() == 1 && at::isIntegralType(list.scalar_type(), /*includeBool=*/false) &&
+            list.ge(0).logical_and(list.lt(num_nodes)).all().item<bool>(),
+        "NodeKernel: nodes must be [n] whole numbers from 0 to {}", num_nodes - 1);
+  return list.to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true).contiguous();
+}
+
 // ---- shapes for tracing ----
 
 at::Tensor normalised_weight_shape(const at::Tensor&, const at::Tensor&, const at::Tensor& weight, bool,
@@ -200,6 +215,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("normalise", normalised_weight);
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);
+  m.impl("checked_nodes", checked_nodes);
   m.impl("load_graph", load_graph_tensors);
   m.impl("grid_graph", grid);
 }

@@ -22,6 +22,7 @@ TORCH_LIBRARY(topomask, m) {
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
+  def("checked_nodes(Tensor nodes, int num_nodes) -> Tensor");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
 
   // Neighbours: index [Q, k] int32, squared distances [Q, k], count [Q] int32; or edges [2, E] int64.
@@ -29,12 +30,12 @@ TORCH_LIBRARY(topomask, m) {
       "bool? include_self) -> (Tensor, Tensor, Tensor)");
   def("knn_edges(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
       "bool? include_self) -> Tensor");
-  def("radius(Tensor points, float r, int max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
+  def("radius(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
       "Tensor? box, bool? include_self) -> (Tensor, Tensor, Tensor)");
   def("radius_edges(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, "
       "Tensor? query_ptr, Tensor? box, bool? include_self) -> Tensor");
-  // [graphs+1] of the graph of every point, and of every query where there are any.
-  def("batch_ptrs(Tensor batch, Tensor? query_batch) -> Tensor[]");
+  // [1, graphs+1] of the graph of every point, or [2, graphs+1] of every point and every query.
+  def("batch_ptrs(Tensor? batch, Tensor? query_batch, bool has_queries) -> Tensor");
 
   // Walks: row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
   def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "

@@ -1,4 +1,6 @@
 // Nearest neighbours as operators, where the points are.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -48,12 +50,14 @@ at::Tensor knn_edges_op(const at::Tensor& points, std::int64_t k, const std::opt
   return edge_index_of(knn(points, k, options_of(points, queries, ptr, query_ptr, box, include_self)));
 }
 
-Lists radius_op(const at::Tensor& points, double r, std::int64_t max_neighbours,
+Lists radius_op(const at::Tensor& points, double r, std::optional<std::int64_t> max_neighbours,
                 const std::optional<at::Tensor>& queries, const std::optional<at::Tensor>& ptr,
                 const std::optional<at::Tensor>& query_ptr, const std::optional<at::Tensor>& box,
                 std::optional<bool> include_self) {
   check_place("radius", "points", points);
-  return tensors_of(radius_lists(points, r, max_neighbours,
+  check(max_neighbours.has_value(),
+        "radius: max_neighbours must be given, or edge_index=True for all of them");
+  return tensors_of(radius_lists(points, r, *max_neighbours,
                                  options_of(points, queries, ptr, query_ptr, box, include_self)));
 }
 
@@ -83,15 +87,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, bool, std::int64_t> knn_graph_op(
 }
 
 // There are as many graphs as the points or the queries say, whichever are more.
-std::vector<at::Tensor> batch_ptrs(const at::Tensor& batch, const std::optional<at::Tensor>& query_batch) {
+at::Tensor batch_ptrs(const std::optional<at::Tensor>& batch, const std::optional<at::Tensor>& query_batch,
+                      bool has_queries) {
+  check(batch && has_queries == query_batch.has_value(), "batch and query_batch go together, expected both");
+  std::vector<at::Tensor> both = {*batch};
+  if (query_batch) both.push_back(*query_batch);
   std::int64_t graphs = 0;
-  for (const at::Tensor& own : {batch, query_batch.value_or(at::Tensor())}) {
-    if (own.defined() && own.numel() > 0)
-      graphs = std::max(graphs, own.flatten()[-1].item<std::int64_t>() + 1);
+  for (const at::Tensor& own : both) {
+    if (own.numel() > 0) graphs = std::max(graphs, own.flatten()[-1].item<std::int64_t>() + 1);
   }
-  std::vector<at::Tensor> result = {ptr_of_batch(batch, graphs)};
-  if (query_batch) result.push_back(ptr_of_batch(*query_batch, graphs));
-  return result;
+  for (at::Tensor& own : both) own = ptr_of_batch(own, graphs);
+  return at::stack(both);
 }
 
 }  // namespace
