@@ -96,7 +96,7 @@ class Graph:
             duplicates: parallel edges; "drop" keeps the first.
             self_loops: "drop" removes edges from a node to itself.
         """
-        weight = None if edge_weight is None else torch.as_tensor(edge_weight)
+        weight = None if edge_weight is None else torch.as_tensor(edge_weight).detach()
         row_ptr, col, weight, directed, starts = ops.graph_from_edges(
             torch.as_tensor(edge_index), weight, num_nodes, undirected, duplicates, self_loops, batch, ptr
         )
@@ -106,13 +106,14 @@ class Graph:
     @staticmethod
     def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
         """From CSR tensors: row_ptr [N+1], col [E] (need not be sorted), weight [E] or all 1."""
+        weight = None if weight is None else weight.detach()
         row_ptr, col, weight, directed = ops.graph_from_csr(row_ptr, col, weight)
         return Graph(row_ptr, col, weight, bool(directed))
 
     @staticmethod
     def from_dense(adjacency: Tensor) -> Graph:
         """From [N, N] of any real dtype; zero means no edge. Directed unless it equals its transpose."""
-        row_ptr, col, weight, directed = ops.graph_from_dense(torch.as_tensor(adjacency))
+        row_ptr, col, weight, directed = ops.graph_from_dense(torch.as_tensor(adjacency).detach())
         return Graph(row_ptr, col, weight, bool(directed))
 
     @staticmethod
@@ -131,10 +132,10 @@ class Graph:
         edges = list(graph.edges(data=weight or True, default=1.0))
         ends = torch.tensor([[index[a], index[b]] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2)
         values = None if weight is None else torch.tensor([w for *_, w in edges], dtype=torch.float64)
-        policy: Duplicates = "sum" if graph.is_multigraph() else "drop"
-        directed = bool(graph.is_directed())
-        built = Graph.from_edge_index(ends.T, len(index), values, undirected=not directed, duplicates=policy)
-        return replace(built, directed=directed)
+        how: Duplicates = "sum" if graph.is_multigraph() else "drop"
+        one_way = bool(graph.is_directed())
+        built = Graph.from_edge_index(ends.T, len(index), values, undirected=not one_way, duplicates=how)
+        return replace(built, directed=one_way)
 
     @staticmethod
     def from_pyg(data: Any, weight: str | None = None) -> Graph:
@@ -166,6 +167,8 @@ class Graph:
             symmetric: undirected, i ~ j if either is near the other; else k edges from each node (False).
             places: batch, ptr and box, as in `topomask.knn`.
         """
+        if "queries" in places:
+            raise TypeError("Graph.from_points: there is no argument 'queries', use topomask.knn")
         points, _, ptr, _, box = arguments_of(points, **places)
         row_ptr, col, weight, directed, degree = ops.knn_graph(points, k, symmetric, ptr, box)
         ptr = None if ptr is None else ptr.to(points.device)

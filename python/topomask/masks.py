@@ -32,8 +32,7 @@ class GRFMask(CatalogueMask, name="grf", positional="graph num_walks p_halt max_
         self._settings["seed"] = str(seed)
         row_ptr, col, weight, *ptr = self._expression()[1]
         directed, degree = self._kind
-        same = Graph(row_ptr, col, weight, directed, ptr[0] if ptr else None, out_degree=degree)
-        return self.rebuild(same)
+        return self.rebuild(Graph(row_ptr, col, weight, directed, ptr[0] if ptr else None, (), degree))
 
     def rebuild(self, graph: Graph) -> GRFMask:
         """The same mask on a new graph for the next step, on the graph's device; f stays."""

@@ -96,8 +96,7 @@ def attach(
     if make_mask is None:
         sides = torch.tensor(config.image_size).expand(2) // torch.tensor(config.patch_size)
         grid = Graph.grid(*sides.tolist())
-        names = [name for name, _ in model.named_parameters()]
-        tokens = 1 + any(name.endswith("distillation_token") for name in names)  # DeiT has two
+        tokens = 1 + any("distillation_token" in name for name, _ in model.named_parameters())  # DeiT: 2
 
         walks = {"p_halt": 0.3, "max_hops": 4, "heads": config.num_attention_heads, **walks}
 
