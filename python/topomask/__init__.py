@@ -5,72 +5,20 @@ mask = topomask.GRFMask(graph, num_walks=8, p_halt=0.3, max_hops=4, heads=h, see
 out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 """
 
-from topomask import nn
+from topomask import masks, nn
 from topomask._attention import attention, plan_attention
+from topomask._catalogue import catalogue
 from topomask._load import version as _version
 from topomask.features import WalkFeatures, sample_walk_features
 from topomask.graph import Graph, normalise, union
 from topomask.kernels import NodeKernel
 from topomask.mask import Mask
-from topomask.masks import (
-    AbsoluteMask,
-    BlockDiagonalMask,
-    CausalMask,
-    ConvolutionalSPEMask,
-    DegreeMask,
-    DenseMask,
-    ForestMask,
-    GlobalTokensMask,
-    GRFMask,
-    HypercubeHeatMask,
-    LearnedFeaturesMask,
-    NeighbourMask,
-    NoMask,
-    PowerSeriesMask,
-    ScaledMask,
-    ShortestPathMask,
-    SineSPEMask,
-    SparseMask,
-    SumMask,
-    ToeplitzMask,
-    catalogue,
-)
+from topomask.masks import *  # noqa: F403
 from topomask.neighbours import Neighbours, knn, radius
 
 __version__ = _version()
 __all__ = [
-    "AbsoluteMask",
-    "BlockDiagonalMask",
-    "CausalMask",
-    "ConvolutionalSPEMask",
-    "DegreeMask",
-    "DenseMask",
-    "ForestMask",
-    "GRFMask",
-    "GlobalTokensMask",
-    "Graph",
-    "HypercubeHeatMask",
-    "LearnedFeaturesMask",
-    "Mask",
-    "NeighbourMask",
-    "NoMask",
-    "Neighbours",
-    "NodeKernel",
-    "PowerSeriesMask",
-    "ScaledMask",
-    "ShortestPathMask",
-    "SineSPEMask",
-    "SparseMask",
-    "SumMask",
-    "ToeplitzMask",
-    "WalkFeatures",
-    "attention",
-    "catalogue",
-    "knn",
-    "nn",
-    "normalise",
-    "plan_attention",
-    "radius",
-    "sample_walk_features",
-    "union",
-]
+    "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn",
+    "normalise", "plan_attention", "radius", "sample_walk_features", "union",
+]  # fmt: skip
+__all__ += masks.__all__

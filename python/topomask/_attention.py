@@ -39,45 +39,40 @@ def attention(
 ) -> Tensor:
     """Attention under a topological mask M, shaped like torch's scaled_dot_product_attention.
 
-    Linear: (M . phi(Q) phi(K)^T) V over its row sums; softmax: (M . exp(Q K^T / sqrt(d))) V over its row sums.
+    Linear: (M . phi(Q) phi(K)^T) V, softmax: (M . exp(Q K^T / sqrt(d))) V, each over its row sums.
 
     Args:
-        q, k: [B, H, N, d], or packed [N, H, d]; float32, float64, bfloat16 or, on a GPU, float16 (both accumulated
-            in float32).
+        q, k: [B, H, N, d], or packed [N, H, d]; float32, float64, bfloat16 or, on a GPU, float16 (both
+            accumulated in float32).
         v: [B, H, N, d_v], or packed [N, H, d_v].
         mask: for N nodes, with 1 or H heads, on the device of q; None is attention without a mask.
         kind: "linear" or "softmax".
         feature_map: phi: "relu" (max(x, 0) + epsilon), "elu1", "squared-relu", "identity", "favor"
             (FAVOR+ with num_features random features of feature_seed), or a function of a tensor.
-        engine: "mask" (one pass over the entries of M), "feature" (M times columns, the paper's form), "dense",
-            or "auto": the one with the least predicted time (`topomask.plan_attention` tells which).
+        engine: "mask" (one pass over the entries of M), "feature" (M times columns, the paper's form),
+            "dense", or "auto": the one with the least predicted time (`plan_attention` tells which).
         epsilon: of "relu" and "squared-relu" (1e-3).
         num_features: of "favor" (64).
         normaliser_guard: a row whose sum has at most this magnitude gives 0 and passes no gradient (1e-20).
-        max_workspace: bytes that an engine may allocate beside inputs and output; by default three quarters of what
-            is free on a GPU; elsewhere 2 GiB, or four times what inputs and output take if that is more.
+        max_workspace: bytes that an engine may allocate beside inputs and output; by default three quarters
+            of what is free on a GPU; elsewhere 2 GiB, or four times inputs and output if that is more.
         check_finite: raise if q, k or v holds a NaN or an infinity.
-        csr: instead of a mask: row_ptr [N+1] and col [E] of a sparse pattern; node i attends to its row alone.
+        csr: instead of a mask: row_ptr [N+1] and col [E] of a pattern; node i attends to its row alone.
         weight: of the pattern's entries, [E] or [H, E]: they multiply the scores; 1 by default.
         bias: of the pattern's entries, [E] or [H, E]: it is added to the logits of softmax.
 
     Returns:
-        [B, H, N, d_v] or [N, H, d_v], the dtype of v. Differentiable once in q, k, v, weight, bias and the mask's
-        parameters.
+        [B, H, N, d_v] or [N, H, d_v], the dtype of v. Differentiable once in q, k, v, weight, bias and the
+        mask's parameters.
     """
     if callable(feature_map):
         q, k, feature_map = feature_map(q), feature_map(k), "identity"
-    options = (
-        kind, feature_map, engine, epsilon, num_features, signed_seed(feature_seed), normaliser_guard, max_workspace,
-        check_finite,
-    )  # fmt: skip
+    features = (feature_map, engine, epsilon, num_features, signed_seed(feature_seed))
+    options = (kind, *features, normaliser_guard, max_workspace, check_finite)
     if csr is not None:
         if mask is not None:
             raise ValueError("attention: mask and csr are two ways to say the same, expected one of them")
-        values = [x for x in (weight, bias) if x is not None]
-        if len(values) == 2 or (bias is not None and kind != "softmax"):
-            raise ValueError("attention: expected a weight, or for kind='softmax' a bias instead")
-        return ops.csr_attention(q, k, v, csr[0], csr[1], values[0] if values else None, bias is not None, *options)
+        return ops.csr_attention(q, k, v, *csr, weight, bias, *options)
     if weight is not None or bias is not None:
         raise ValueError("attention: weight and bias belong to a pattern given as csr=(row_ptr, col)")
     recipe, constants, parameters = _expression(mask, kind, engine)
@@ -98,18 +93,14 @@ def plan_attention(
     num_features: int | None = None,
     max_workspace: int | None = None,
 ) -> str:
-    """Which engine `attention` would take and why, as a table: multiply-adds, bytes, workspace, predicted seconds.
+    """Which engine `attention` would take and why: a table of multiply-adds, bytes, workspace and seconds.
 
     q, v: as in `attention`; only their shapes matter.
     """
     recipe, _, _ = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"
-    batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
-    shape = [batch, q.shape[1], nodes, q.shape[-1], v.shape[-1]]
-    return ops.plan_attention(
-        recipe, shape, q.dtype, q.device, kind, feature_map, engine, num_features, max_workspace
-    )
+    return ops.plan_attention(q, v, recipe, kind, feature_map, engine, num_features, max_workspace)
 
 
 def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, list[Tensor], list[Tensor]]:
@@ -117,8 +108,8 @@ def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, 
         return "", [], []
     if not isinstance(mask, Mask):
         raise TypeError(
-            f"attention: mask must be a topomask.Mask, got {type(mask).__name__}; topomask.DenseMask(matrix) makes one "
-            "of a matrix"
+            f"attention: mask must be a topomask.Mask, got {type(mask).__name__}; topomask.DenseMask(matrix) "
+            "makes one of a matrix"
         )
     # A mask of one's own that can only multiply serves linear attention; all else needs the matrix.
     needs_matrix = kind == "softmax" or engine not in ("auto", "feature")

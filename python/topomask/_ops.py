@@ -1,10 +1,14 @@
-"""Shapes of the operators for tracing.
+"""Shapes of the operators for tracing, where they depend on the data or on the device.
 
-The computation and its gradients are in C++ (src/ops). Here torch learns what each operator returns without running
-it, so that torch.compile and torch.export can trace through.
+The computation, its gradients and all other shapes are in C++ (src/ops). Here torch learns what the remaining
+operators return without running them, so that torch.compile and torch.export can trace through.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,188 +23,85 @@ def _unknown_size() -> torch.SymInt:
     return torch.library.get_ctx().new_dynamic_size()
 
 
-def _fake_graph(nodes: int | torch.SymInt, device: torch.device | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    entries = _unknown_size()
-    return (
-        torch.empty(nodes + 1, dtype=torch.int64, device=device),
-        torch.empty(entries, dtype=torch.int32, device=device),
-        torch.empty(entries, dtype=torch.float32, device=device),
-    )
+def _new(device: Any, *tensors: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Of each its dtype and its sizes."""
+    return tuple(torch.empty(sizes, dtype=dtype, device=device) for dtype, *sizes in tensors)
 
 
-def _fake_flag() -> Tensor:
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _graph(device: Any, nodes: Any, entries: Any = None) -> tuple[Tensor, ...]:
+    entries = _unknown_size() if entries is None else entries
+    return _new(device, (torch.int64, nodes + 1), (torch.int32, entries), (torch.float32, entries))
+
+
+def _graph_from_edges(edges: Tensor, weight: Any, nodes: Any, *others: Any) -> tuple[Tensor, ...]:
+    rows = _graph(edges.device, _unknown_size() if nodes is None else nodes)
+    graphs = _unknown_size() if any(isinstance(x, Tensor) for x in others) else 0
+    return *rows, _flag(), *_new(edges.device, (torch.int64, graphs))
+
+
+def _flag(*_: Any) -> Tensor:
     return torch.empty((), dtype=torch.bool)
 
 
-@torch.library.register_fake("topomask::graph_from_edges")
-def _(edge_index, edge_weight, num_nodes, undirected, duplicates, self_loops):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(num_nodes), _fake_flag())
-
-
-@torch.library.register_fake("topomask::graph_from_csr")
-def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
-    return (
-        torch.empty(row_ptr.shape, dtype=torch.int64),
-        torch.empty(col.shape, dtype=torch.int32),
-        torch.empty(col.shape, dtype=torch.float32),
-        _fake_flag(),
-    )
-
-
-@torch.library.register_fake("topomask::graph_from_dense")
-def _(adjacency):  # type: ignore[no-untyped-def]
-    return (*_fake_graph(adjacency.shape[0]), _fake_flag())
-
-
-def _fake_lists(points, size, queries):  # type: ignore[no-untyped-def]
+def _lists(points: Tensor, size: Any, queries: Tensor | None) -> tuple[Tensor, ...]:
     rows = (points if queries is None else queries).shape[0]
-    wide = points.dtype if points.dtype == torch.float64 else torch.float32
-    return (
-        points.new_empty(rows, size, dtype=torch.int32),
-        points.new_empty(rows, size, dtype=wide),
-        points.new_empty(rows, dtype=torch.int32),
-    )
+    return _new(points.device, (torch.int32, rows, size), (_wide(points), rows, size), (torch.int32, rows))
 
 
-@torch.library.register_fake("topomask::knn")
-def _(points, k, queries, *others):  # type: ignore[no-untyped-def]
-    return _fake_lists(points, k, queries)
+def _features(row_ptr: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    entries, deposits = _unknown_size(), _unknown_size()
+    rows = ((torch.int64, *row_ptr.shape), (torch.int32, entries), (torch.int64, entries + 1))
+    return _new(row_ptr.device, *rows, (torch.int16, deposits), (torch.float32, deposits))
 
 
-@torch.library.register_fake("topomask::radius")
-def _(points, r, max_neighbours, queries, *others):  # type: ignore[no-untyped-def]
-    return _fake_lists(points, max_neighbours, queries)
-
-
-@torch.library.register_fake("topomask::knn_edges")
-@torch.library.register_fake("topomask::radius_edges")
-def _(points, *others):  # type: ignore[no-untyped-def]
-    return points.new_empty(2, _unknown_size(), dtype=torch.int64)
-
-
-@torch.library.register_fake("topomask::ptr_of_batch")
-def _(batch, num_graphs):  # type: ignore[no-untyped-def]
-    return batch.new_empty(num_graphs + 1, dtype=torch.int64)
-
-
-@torch.library.register_fake("topomask::grid_graph")
-def _(extent, diagonals, wrap):  # type: ignore[no-untyped-def]
-    nodes = 1
-    for size in extent:
-        nodes = nodes * size
-    return _fake_graph(nodes)
-
-
-@torch.library.register_fake("topomask::normalise")
-def _(row_ptr, col, weight, directed, how):  # type: ignore[no-untyped-def]
-    return torch.empty_like(weight)
-
-
-@torch.library.register_fake("topomask::transpose_graph")
-def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
-    return torch.empty_like(row_ptr), torch.empty_like(col), torch.empty_like(weight)
-
-
-@torch.library.register_fake("topomask::is_symmetric")
-def _(row_ptr, col, weight):  # type: ignore[no-untyped-def]
-    return _fake_flag()
-
-
-@torch.library.register_fake("topomask::sample_features")
-def _(row_ptr, col, weight, *options):  # type: ignore[no-untyped-def]
-    nnz, deposits = _unknown_size(), _unknown_size()
-    return (
-        torch.empty_like(row_ptr),
-        col.new_empty(nnz),
-        row_ptr.new_empty(nnz + 1),
-        col.new_empty(deposits, dtype=torch.int16),
-        col.new_empty(deposits, dtype=torch.float32),
-    )
-
-
-@torch.library.register_fake("topomask::sample_walks")
-def _(row_ptr, col, weight, num_walks, max_hops, *options):  # type: ignore[no-untyped-def]
-    return col.new_empty(row_ptr.shape[0] - 1, num_walks, max_hops + 1)
-
-
-@torch.library.register_fake("topomask::derive_seeds")
-def _(seed, count):  # type: ignore[no-untyped-def]
-    return torch.empty(count, dtype=torch.int64)
-
-
-@torch.library.register_fake("topomask::exact_kernel")
-def _(row_ptr, col, weight, directed, kernel):  # type: ignore[no-untyped-def]
-    nodes = row_ptr.shape[0] - 1
-    return row_ptr.new_empty(nodes, nodes, dtype=torch.float64)
-
-
-@torch.library.register_fake("topomask::modulate")
-def _(f, deposit_ptr, hop, load):  # type: ignore[no-untyped-def]
-    return f.new_empty(f.shape[0], deposit_ptr.shape[0] - 1)
-
-
-@torch.library.register_fake("topomask::modulate_backward")
-def _(grad, f, deposit_ptr, hop, load):  # type: ignore[no-untyped-def]
-    return f.new_empty(f.shape)
-
-
-@torch.library.register_fake("topomask::mask_multiply")
-def _(mask, constants, parameters, x, transposed):  # type: ignore[no-untyped-def]
-    return x.new_empty(x.shape)
-
-
-@torch.library.register_fake("topomask::mask_view")
-def _(mask, constants, parameters, what, dtype):  # type: ignore[no-untyped-def]
+def _view(mask: str, constants: list[Tensor], parameters: list[Tensor], what: str, dtype: Any) -> Tensor:
     nodes, heads, entries, counted, per_head, rank = ops.mask_profile(mask)
+    rows = 1 if per_head else max([1, *(p.shape[0] for p in parameters)])
     sizes = {"dense": (heads, nodes, nodes), "factors": (2, heads, nodes, rank)}
-    if what == "values":
-        rows = 1 if per_head else max([1, *(p.shape[0] for p in parameters)])
-        return constants[0].new_empty(rows * (entries if counted else _unknown_size()), dtype=dtype)
-    return constants[0].new_empty(sizes[what], dtype=dtype)
+    size = sizes.get(what) or (rows * (entries if counted else _unknown_size()),)
+    return constants[0].new_empty(size, dtype=dtype)
 
 
-@torch.library.register_fake("topomask::mask_pattern")
-def _(mask, constants, parameters):  # type: ignore[no-untyped-def]
+def _pattern(mask: str, constants: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
     nodes, heads, _, _, per_head, _ = ops.mask_profile(mask)
-    tensors = []
-    for _ in range(heads if per_head else 1):
-        tensors.append(constants[0].new_empty(nodes + 1, dtype=torch.int64))
-        tensors.append(constants[0].new_empty(_unknown_size(), dtype=torch.int32))
-    return tensors
+    patterns = (_graph(constants[0].device, nodes) for _ in range(heads if per_head else 1))
+    return [tensor for row_ptr, col, _ in patterns for tensor in (row_ptr, col)]
 
 
-@torch.library.register_fake("topomask::attention")
-def _(q, k, v, *others):  # type: ignore[no-untyped-def]
+def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)  # a GPU keeps the order of v in memory
 
 
-def _fake_gradients(inputs: list[Tensor], needs: list[int]) -> list[Tensor]:
-    """One for each tensor; empty for those that need none."""
-    return [x.new_empty(x.shape if need else 0) for x, need in zip(inputs, needs, strict=True)]
-
-
-@torch.library.register_fake("topomask::attention_forward")
-def _(q, k, v, mask, constants, parameters, kind, feature_map, engine, *others):  # type: ignore[no-untyped-def]
-    out = torch.empty_like(v) if v.is_cuda else v.new_empty(v.shape)
+def _attention_forward(q: Tensor, k: Tensor, v: Tensor, mask: str, *others: Any) -> list[Tensor]:
     batch, nodes = (1, q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2])
     shape = [int(size) for size in (q.shape[1], nodes, q.shape[-1], v.shape[-1])]
-    saved = ops.attention_saved(mask, shape, q.dtype, q.device, kind, feature_map, engine)
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    saved = ops.attention_saved(mask, shape, q.dtype, q.device, *others[2:5])
     # Each begins with 1 where the first size is that of one batch entry.
-    rows = ((batch * first if per_entry else first, *rest) for per_entry, first, *rest in saved)
-    return [out, *(v.new_empty(size, dtype=wide) for size in rows)]
+    sizes = ((batch * first if per_entry else first, *rest) for per_entry, first, *rest in saved)
+    return [_attention(q, k, v), *_new(v.device, *((_wide(q), *size) for size in sizes))]
 
 
-@torch.library.register_fake("topomask::attention_backward")
-def _(grad, q, k, v, mask, constants, parameters, *others):  # type: ignore[no-untyped-def]
-    return _fake_gradients([q, k, v, *parameters], others[-1])
-
-
-@torch.library.register_fake("topomask::mask_multiply_backward")
-def _(grad, mask, constants, parameters, x, transposed, needs):  # type: ignore[no-untyped-def]
-    return _fake_gradients([x, *parameters], needs)
-
-
-@torch.library.register_fake("topomask::mask_view_backward")
-def _(grad, mask, constants, parameters, what, dtype, needs):  # type: ignore[no-untyped-def]
-    return _fake_gradients(list(parameters), needs)
+_SHAPES: dict[str, Callable[..., Any]] = {
+    "graph_from_edges": _graph_from_edges,
+    "graph_from_csr": lambda rows, col, _: (*_graph(rows.device, rows.shape[0] - 1, col.shape[0]), _flag()),
+    "graph_from_dense": lambda matrix: (*_graph(matrix.device, matrix.shape[0]), _flag()),
+    "grid_graph": lambda extent, diagonals, wrap: _graph(None, math.prod(extent)),
+    "is_symmetric": _flag,
+    "knn": lambda points, k, queries, *_: _lists(points, k, queries),
+    "radius": lambda points, r, most, queries, *_: _lists(points, most, queries),
+    "knn_edges": lambda points, *_: points.new_empty(2, _unknown_size(), dtype=torch.int64),
+    "radius_edges": lambda points, *_: points.new_empty(2, _unknown_size(), dtype=torch.int64),
+    "batch_ptrs": lambda batch, _, both: batch.new_empty(1 + both, _unknown_size(), dtype=torch.int64),
+    "derive_seeds": lambda seed, count: torch.empty(count, dtype=torch.int64),
+    "sample_features": _features,
+    "mask_view": _view,
+    "mask_pattern": _pattern,
+    "attention": _attention,
+    "attention_forward": _attention_forward,
+}
+for _name, _shapes in _SHAPES.items():
+    torch.library.register_fake(f"topomask::{_name}", _shapes)

@@ -28,10 +28,9 @@ class WalkFeatures:
     """[deposits] float32: mean over the walks of the importance weight"""
 
     def values(self, f: Tensor) -> Tensor:
-        """sum over deposits of load * f[hop]: f [F] or [heads, F] -> [nnz] or [heads, nnz]; differentiable."""
-        if f.dim() == 1:
-            return ops.modulate(f.unsqueeze(0), self.deposit_ptr, self.hop, self.load).squeeze(0)
-        return ops.modulate(f, self.deposit_ptr, self.hop, self.load)
+        """The sum of load * f[hop]: f [F] or [heads, F] -> [nnz] or [heads, nnz]; differentiable."""
+        values = ops.modulate(f[None] if f.dim() == 1 else f, self.deposit_ptr, self.hop, self.load)
+        return values[0] if f.dim() == 1 else values
 
 
 def sample_walk_features(

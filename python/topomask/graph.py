@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from topomask._ops import ops
+from topomask.neighbours import arguments_of
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -24,8 +25,8 @@ Duplicates = Literal["keep", "drop", "sum"]
 class Graph:
     """A graph of N nodes with E entries; an undirected edge is an entry in both rows.
 
-    Make one with a `from_...` function; they check everything and give a graph on the device of what they are given.
-    `to(device)` moves it, and all that is made of it, masks too, is made where it is. Edge weights are constants: no
+    Make one with a `from_...` function: it checks everything, and the graph is where its sources are.
+    `to(device)` moves it. What is made of it, masks too, is made where it is. Edge weights are constants: no
     gradient flows to them.
     """
 
@@ -41,7 +42,7 @@ class Graph:
     names: tuple[str, ...] = ()
     """What the file calls the nodes; empty where it has no names."""
     out_degree: int = -1
-    """Entries of every row where they are known to be as many, or -1: then nothing waits for a GPU to count them."""
+    """Entries of every row where all are known to have as many, else -1; saves waiting for a GPU."""
 
     @property
     def num_nodes(self) -> int:
@@ -55,13 +56,15 @@ class Graph:
     def device(self) -> torch.device:
         return self.row_ptr.device
 
+    @property
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """row_ptr, col and weight."""
+        return self.row_ptr, self.col, self.weight
+
     def to(self, device: torch.device | str) -> Graph:
         """The same graph there."""
-        if torch.device(device) == self.device:
-            return self
-        ptr = None if self.ptr is None else self.ptr.to(device)
-        row_ptr, col, weight = (tensor.to(device) for tensor in (self.row_ptr, self.col, self.weight))
-        return Graph(row_ptr, col, weight, self.directed, ptr, self.names, self.out_degree)
+        moved: dict[str, Any] = {key: x.to(device) for key, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **moved)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
@@ -83,7 +86,7 @@ class Graph:
         """From edges as PyTorch Geometric keeps them.
 
         Args:
-            edge_index: [2, E] int64 or int32, a tensor or an array; an entry W[edge_index[0, e], edge_index[1, e]] for each column.
+            edge_index: [2, E] int64 or int32, a tensor or an array; a column (i, j) is the entry W[i, j].
             num_nodes: N; by default one more than the largest node.
             edge_weight: [E], real; by default all 1.
             batch: [N] int64, ascending: which graph of a batch each node belongs to. No edge may join two.
@@ -93,73 +96,25 @@ class Graph:
             duplicates: parallel edges; "drop" keeps the first.
             self_loops: "drop" removes edges from a node to itself.
         """
-        edge_index = torch.as_tensor(edge_index)
-        if num_nodes is None:
-            if batch is not None:
-                num_nodes = batch.shape[0]
-            elif ptr is not None:
-                num_nodes = int(ptr[-1])
-            else:
-                num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
-        row_ptr, col, weight, directed = ops.graph_from_edges(
-            edge_index.cpu(),
-            None if edge_weight is None else torch.as_tensor(edge_weight).detach().cpu(),
-            num_nodes,
-            undirected,
-            duplicates,
-            self_loops,
+        weight = None if edge_weight is None else torch.as_tensor(edge_weight).detach()
+        row_ptr, col, weight, directed, starts = ops.graph_from_edges(
+            torch.as_tensor(edge_index), weight, num_nodes, undirected, duplicates, self_loops, batch, ptr
         )
-        graph = Graph(row_ptr, col, weight, bool(directed))
-        if batch is not None or ptr is not None:
-            graph = graph._with_batch(batch, ptr)
-        return graph.to(edge_index.device)
-
-    def _with_batch(self, batch: Tensor | None, ptr: Tensor | None) -> Graph:
-        if ptr is None:
-            assert batch is not None
-            batch = batch.cpu()
-            if batch.shape != (self.num_nodes,) or bool((batch.diff() < 0).any()):
-                raise ValueError(
-                    f"Graph: batch must be ascending [{self.num_nodes}] like the nodes, got {list(batch.shape)}"
-                )
-            graphs = int(batch[-1]) + 1 if batch.numel() else 0
-            ptr = torch.searchsorted(batch, torch.arange(graphs + 1))
-        ptr = ptr.cpu().long()
-        if (
-            ptr.dim() != 1
-            or ptr.numel() < 1
-            or ptr[0] != 0
-            or int(ptr[-1]) != self.num_nodes
-            or bool((ptr.diff() < 0).any())
-        ):
-            raise ValueError(
-                f"Graph: ptr must ascend from 0 to the {self.num_nodes} nodes, got {ptr.tolist()}"
-            )
-        graph_of = torch.repeat_interleave(torch.arange(ptr.numel() - 1), ptr.diff())
-        rows = torch.repeat_interleave(torch.arange(self.num_nodes), self.row_ptr.diff())
-        crossing = graph_of[rows] != graph_of[self.col.long()]
-        if bool(crossing.any()):
-            e = int(crossing.nonzero()[0])
-            raise ValueError(
-                f"Graph: edge ({int(rows[e])}, {int(self.col[e])}) joins two graphs of the batch, expected none to"
-            )
-        return replace(self, ptr=ptr)
+        ptr = None if batch is None and ptr is None else starts
+        return Graph(row_ptr, col, weight, bool(directed), ptr)
 
     @staticmethod
     def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
         """From CSR tensors: row_ptr [N+1], col [E] (need not be sorted), weight [E] or all 1."""
-        device = row_ptr.device
-        row_ptr, col, weight, directed = ops.graph_from_csr(
-            row_ptr.cpu(), col.cpu(), None if weight is None else weight.detach().cpu()
-        )
-        return Graph(row_ptr, col, weight, bool(directed)).to(device)
+        weight = None if weight is None else weight.detach()
+        row_ptr, col, weight, directed = ops.graph_from_csr(row_ptr, col, weight)
+        return Graph(row_ptr, col, weight, bool(directed))
 
     @staticmethod
     def from_dense(adjacency: Tensor) -> Graph:
         """From [N, N] of any real dtype; zero means no edge. Directed unless it equals its transpose."""
-        adjacency = torch.as_tensor(adjacency).detach()
-        row_ptr, col, weight, directed = ops.graph_from_dense(adjacency.cpu())
-        return Graph(row_ptr, col, weight, bool(directed)).to(adjacency.device)
+        row_ptr, col, weight, directed = ops.graph_from_dense(torch.as_tensor(adjacency).detach())
+        return Graph(row_ptr, col, weight, bool(directed))
 
     @staticmethod
     def from_scipy(matrix: Any) -> Graph:
@@ -168,62 +123,56 @@ class Graph:
             raise ValueError(f"Graph: expected a square sparse matrix, got shape {list(matrix.shape)}")
         rows = matrix.tocsr(copy=True)
         rows.sum_duplicates()
-        return Graph.from_csr(*(torch.from_numpy(a.copy()) for a in (rows.indptr, rows.indices, rows.data)))
+        return Graph.from_csr(*map(torch.from_numpy, (rows.indptr, rows.indices, rows.data)))
 
     @staticmethod
     def from_networkx(graph: Any, weight: str | None = "weight") -> Graph:
         """From a NetworkX graph; node i is the i-th of graph.nodes. `weight` names the edges' attribute."""
         index = {node: i for i, node in enumerate(graph.nodes())}
-        edges = [
-            (index[a], index[b], 1.0 if weight is None else w)
-            for a, b, w in graph.edges(data=weight or True, default=1.0)
-        ]
-        edge_index = torch.tensor([[a, b] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2).T
-        values = torch.tensor([w for *_, w in edges], dtype=torch.float64)
-        built = Graph.from_edge_index(
-            edge_index,
-            len(index),
-            values,
-            undirected=not graph.is_directed(),
-            duplicates="sum" if graph.is_multigraph() else "drop",
-        )
-        return replace(built, directed=bool(graph.is_directed()))
+        edges = list(graph.edges(data=weight or True, default=1.0))
+        ends = torch.tensor([[index[a], index[b]] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2)
+        values = None if weight is None else torch.tensor([w for *_, w in edges], dtype=torch.float64)
+        how: Duplicates = "sum" if graph.is_multigraph() else "drop"
+        one_way = bool(graph.is_directed())
+        built = Graph.from_edge_index(ends.T, len(index), values, undirected=not one_way, duplicates=how)
+        return replace(built, directed=one_way)
 
     @staticmethod
     def from_pyg(data: Any, weight: str | None = None) -> Graph:
         """From a PyTorch Geometric Data or Batch: edge_index, num_nodes, ptr, and a weight for each edge.
 
-        weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real number
-        per edge, [E] or [E, 1]; whole numbers are labels more often than weights and count only if they are named.
+        weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real
+        number per edge, [E] or [E, 1]; whole numbers are often labels and count only if they are named.
         """
-        if weight is not None:
-            values = getattr(data, weight, None)
-            if values is None:
-                raise ValueError(f"Graph: the data have no attribute '{weight}'")
-        else:
-            values = getattr(data, "edge_weight", None)
-            attributes = getattr(data, "edge_attr", None)
-            if values is None and attributes is not None and attributes.is_floating_point():
-                values = attributes if attributes.dim() == 1 or attributes.shape[1:] == (1,) else None
-        if values is not None and values.dim() == 2 and values.shape[1] == 1:
+        values = getattr(data, weight or "edge_weight", None)
+        attributes = getattr(data, "edge_attr", None)
+        if values is None and weight is not None:
+            raise ValueError(f"Graph: the data have no attribute '{weight}'")
+        if values is None and attributes is not None and attributes.is_floating_point():
+            values = attributes if attributes.shape[1:] in ((), (1,)) else None
+        if values is not None and values.shape[1:] == (1,):
             values = values[:, 0]
-        return Graph.from_edge_index(
-            data.edge_index, int(data.num_nodes), values, ptr=getattr(data, "ptr", None)
-        )
+        ptr = getattr(data, "ptr", None)
+        return Graph.from_edge_index(data.edge_index, int(data.num_nodes), values, ptr=ptr)
 
     @staticmethod
-    def from_points(points: Any, k: int | None = None, *, symmetric: bool | None = None, **options: Any) -> Graph:
+    def from_points(
+        points: Any, k: int | None = None, *, symmetric: bool | None = None, **places: Any
+    ) -> Graph:
         """The exact k nearest neighbours of points [N, D] by Euclidean distance, on the points' device.
 
         Args:
             points: [N, D], a tensor or an array; distances are computed in its precision.
             k: neighbours of each node (3).
-            symmetric: undirected, i ~ j if either is near the other (True); otherwise exactly k edges out of each node.
-            options: batch, ptr and box, as in `topomask.knn`.
+            symmetric: undirected, i ~ j if either is near the other; else k edges from each node (False).
+            places: batch, ptr and box, as in `topomask.knn`.
         """
-        from topomask.neighbours import knn_graph
-
-        return knn_graph(points, k, symmetric=symmetric, **options)
+        if "queries" in places:
+            raise TypeError("Graph.from_points: there is no argument 'queries', use topomask.knn")
+        points, _, ptr, _, box = arguments_of(points, **places)
+        row_ptr, col, weight, directed, degree = ops.knn_graph(points, k, symmetric, ptr, box)
+        ptr = None if ptr is None else ptr.to(points.device)
+        return Graph(row_ptr, col, weight, directed, ptr, out_degree=degree)
 
     @staticmethod
     def grid(*extent: int, diagonals: bool = False, wrap: bool = False) -> Graph:
@@ -235,29 +184,27 @@ class Graph:
     def load(spec: str | Path, **options: str) -> Graph:
         """From a file or a description, as the command line's --graph: "edges.csv.gz", "karate", "ba:1000,4".
 
-        options: duplicates, self_loops, isolated, components, direction and max_file_size, as the command line's.
+        options: duplicates, self_loops, isolated, components, direction and max_file_size, as in the shell.
         `names` then holds what the file calls the nodes, where it does.
         """
-        row_ptr, col, weight, directed, names, remarks = ops.load_graph(
-            str(spec), list(options), [str(option) for option in options.values()]
-        )
+        words = [str(option) for option in options.values()]
+        row_ptr, col, weight, directed, names, remarks = ops.load_graph(str(spec), list(options), words)
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
         return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
     def normalised(self, how: Normalisation = "symmetric") -> Graph:
-        """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max_ij |A_ij| d_i, "none" A."""
-        weight = ops.normalise(self.row_ptr, self.col, self.weight, self.directed, how)
-        return replace(self, weight=weight)
+        """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max |A_ij| d_i, "none" A."""
+        return replace(self, weight=ops.normalise(*self.rows, self.directed, how))
 
     def transposed(self) -> Graph:
         """Every edge the other way round."""
-        row_ptr, col, weight = ops.transpose_graph(self.row_ptr, self.col, self.weight)
+        row_ptr, col, weight = ops.transpose_graph(*self.rows)
         return replace(self, row_ptr=row_ptr, col=col, weight=weight, out_degree=-1)
 
     def is_symmetric(self) -> bool:
         """Whether W equals its transpose, weights included."""
-        return bool(ops.is_symmetric(self.row_ptr, self.col, self.weight))
+        return bool(ops.is_symmetric(*self.rows))
 
     def degrees(self) -> Tensor:
         """[N] int64: entries of each row."""
@@ -265,8 +212,7 @@ class Graph:
 
     def to_dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """W as [N, N]; for small graphs."""
-        nodes = torch.arange(self.num_nodes, device=self.device)
-        rows = torch.repeat_interleave(nodes, self.row_ptr.diff())
+        rows = torch.repeat_interleave(self.degrees())
         dense = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype, device=self.device)
         return dense.index_put((rows, self.col.long()), self.weight.to(dtype), accumulate=True)
 
@@ -286,24 +232,21 @@ class Graph:
         seed: int = 0,
         coupling: str = "independent",
     ) -> Tensor:
-        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, -1 after the end."""
-        return ops.sample_walks(
-            self.row_ptr, self.col, self.weight, num_walks, max_hops, "geometric", p_halt, [], "uniform", coupling,
-            signed_seed(seed), 0,
-        )  # fmt: skip
+        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, then -1."""
+        laws: Any = ("geometric", p_halt, [], "uniform", coupling)
+        return ops.sample_walks(*self.rows, num_walks, max_hops, *laws, signed_seed(seed), 0)
 
 
 def as_graph(graph: Any) -> Graph:
-    """A Graph of what people have: one already, a NetworkX graph, a SciPy matrix, or a PyTorch Geometric Data."""
+    """A Graph of a Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data."""
     if isinstance(graph, Graph):
         return graph
-    for attributes, convert in (
-        (("nodes", "edges", "is_directed"), Graph.from_networkx),
-        (("tocsr", "shape"), Graph.from_scipy),
-        (("edge_index", "num_nodes"), Graph.from_pyg),
-    ):
-        if all(hasattr(graph, name) for name in attributes):
-            return convert(graph)
+    if hasattr(graph, "is_directed"):
+        return Graph.from_networkx(graph)
+    if hasattr(graph, "tocsr"):
+        return Graph.from_scipy(graph)
+    if hasattr(graph, "edge_index"):
+        return Graph.from_pyg(graph)
     raise TypeError(
         f"expected a topomask.Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data, got "
         f"{type(graph).__name__}; Graph.from_edge_index makes one of edges"
@@ -327,11 +270,7 @@ def union(graphs: Sequence[Graph]) -> Graph:
     device = graphs[0].device if graphs else torch.device("cpu")
     graphs = [g.to("cpu") for g in graphs]
     starts = torch.tensor([0, *(g.num_nodes for g in graphs)]).cumsum(0)
-    entries = torch.tensor([0, *(g.num_entries for g in graphs)]).cumsum(0)
-    return Graph(
-        torch.cat([torch.zeros(1, dtype=torch.int64), *(g.row_ptr[1:] + e for g, e in zip(graphs, entries))]),
-        torch.cat([torch.empty(0, dtype=torch.int32), *(g.col + s.int() for g, s in zip(graphs, starts))]),
-        torch.cat([torch.empty(0), *(g.weight for g in graphs)]),
-        any(g.directed for g in graphs),
-        starts,
-    ).to(device)
+    row_ptr = torch.cat([starts[:1], *(g.degrees() for g in graphs)]).cumsum(0)
+    col = torch.cat([starts[:0].int(), *(g.col + start.int() for g, start in zip(graphs, starts))])
+    weight = torch.cat([torch.empty(0), *(g.weight for g in graphs)])
+    return Graph(row_ptr, col, weight, any(g.directed for g in graphs), starts).to(device)

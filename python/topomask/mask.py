@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from topomask._catalogue import arguments_of, as_text, bound, catalogue, docstring_of, signature_of
 from topomask._ops import ops
-
-if TYPE_CHECKING:
-    from topomask.graph import Graph
+from topomask.graph import Graph, as_graph
 
 Pattern = list[Tensor]
 """row_ptr [N+1] int64 and col [nnz] int32, ascending within a row."""
@@ -24,45 +24,32 @@ Expression = tuple[str, list[Tensor], list[Tensor]]
 """How the library knows a mask: a recipe, the constants of its graph, its parameters."""
 
 
-class ExactBuffers(nn.Module):
-    """A module whose numbers that belong to a graph keep their precision.
-
-    module.to(bfloat16) or module.double() is meant for parameters; these buffers follow to another device only.
-    """
-
-    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        exact = {name: b for name, b in self._buffers.items() if b is not None and b.is_floating_point()}
-        super()._apply(fn, recurse)
-        for name, buffer in exact.items():
-            moved = self._buffers[name]
-            assert moved is not None
-            self._buffers[name] = buffer.to(moved.device)
-        return self
-
-
-class Mask(ExactBuffers):
+class Mask(nn.Module):
     """A mask M, [heads, N, N], known by its products; it may know more about itself.
 
     To make a mask of your own, derive from this, set `num_nodes` and `heads` (1: the same for every head),
     implement `multiply`, and override what it knows: `entries`, `factors` or `dense`.
     """
 
-    num_nodes: int
-    heads: int
-
     def __init__(self, num_nodes: int, heads: int = 1) -> None:
         super().__init__()
         if heads < 1:
             raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
-        self.num_nodes = num_nodes
-        self.heads = heads
+        self.num_nodes, self.heads = num_nodes, heads
 
     @property
     def device(self) -> torch.device | None:
         """Where the mask computes; None where it has no tensors and follows what it is given."""
-        for tensor in itertools.chain(self.parameters(), self.buffers()):
-            return tensor.device
-        return None
+        tensor = next(itertools.chain(self.parameters(), self.buffers()), None)
+        return None if tensor is None else tensor.device
+
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        # to(bfloat16) or double() is meant for parameters; what belongs to the graph keeps its precision.
+        exact = {name: b for name, b in self._buffers.items() if b is not None and b.is_floating_point()}
+        super()._apply(fn, recurse)
+        for name, buffer in exact.items():
+            self._buffers[name] = buffer.to(self.get_buffer(name).device)
+        return self
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         """M x, or M^T x. x: [H, N, C] with H = heads, or anything where heads is 1; float32 or float64."""
@@ -73,7 +60,7 @@ class Mask(ExactBuffers):
         return self.multiply(x)
 
     def entries(self) -> Entries | None:
-        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one per head; None where M is not sparse."""
+        """The nonzeros: one (pattern, values [1 or heads, nnz]), or one per head; None if M is not sparse."""
         return None
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
@@ -82,33 +69,25 @@ class Mask(ExactBuffers):
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """M as [heads, N, N], differentiable; for small graphs."""
-        expression = self._tensors()
-        if expression is not None:
+        if (expression := self._expression()) is not None:
             return ops.mask_view(*expression, "dense", dtype)
         n = self.num_nodes
         return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
 
-    def _tensors(self) -> Expression | None:
-        """A mask of one's own by its entries or factors; None where it can only multiply."""
-        entries = self.entries()
-        if entries is not None:
-            parts = [ops.make_tensor_mask("sparse", pattern[:2], [values]) for pattern, values in entries]
-            if len(parts) > 1:
-                raise ValueError(f"{type(self).__name__}: entries of your own must share one pattern")
-            return *parts[0], [entries[0][1]]
-        factors = self.factors()
-        if factors is None:
-            return None
-        return *ops.make_tensor_mask("low-rank", [], list(factors)), list(factors)
-
     def _expression(self) -> Expression | None:
-        """None where the library can only ask for products."""
-        return self._tensors()
+        """For the library, by entries or factors; None where it can only ask for products."""
+        if (entries := self.entries()) is not None:
+            if len(entries) > 1:
+                raise ValueError(f"{type(self).__name__}: entries of your own must share one pattern")
+            ((pattern, values),) = entries
+            return *ops.make_tensor_mask("sparse", pattern[:2], [values]), [values]
+        if (factors := self.factors()) is not None:
+            return *ops.make_tensor_mask("low-rank", [], list(factors)), list(factors)
+        return None
 
     def _written_out(self) -> Expression:
         """As a part of another mask: where there is nothing better, by the matrix."""
-        expression = self._expression()
-        if expression is not None:
+        if (expression := self._expression()) is not None:
             return expression
         matrix = self.dense()
         return *ops.make_tensor_mask("dense", [], [matrix]), [matrix]
@@ -117,17 +96,11 @@ class Mask(ExactBuffers):
         return f"nodes={self.num_nodes}, heads={self.heads}"
 
     def __repr__(self) -> str:
-        # What it is made of is for the library alone; masks inside masks are worth showing.
-        parts = [f"  ({name}): {child!r}".replace("\n", "\n  ") for name, child in self._masks()]
-        inside = "\n" + "\n".join(parts) + "\n" if parts else ""
+        # Masks inside masks are worth showing, the list that holds them is not.
+        parts = self._modules.get("masks", self).named_children()  # type: ignore[union-attr]
+        lines = [f"  ({key}): {own!r}".replace("\n", "\n  ") for key, own in parts if isinstance(own, Mask)]
+        inside = "\n" + "\n".join(lines) + "\n" if lines else ""
         return f"{type(self).__name__}({self.extra_repr()}{inside})"
-
-    def _masks(self) -> list[tuple[str, Mask]]:
-        return [
-            (name.removeprefix("masks."), module)
-            for name, module in self.named_modules()
-            if isinstance(module, Mask) and module is not self and name.removeprefix("masks.").count(".") == 0
-        ]
 
 
 class LibraryMask(Mask):
@@ -148,12 +121,15 @@ class LibraryMask(Mask):
         # What the library made for the constants goes with them.
         weakref.finalize(self, ops.forget_masks)
 
+    def _adopt_tensor(self, name: str, constants: list[Tensor], tensor: Tensor, learnable: bool) -> None:
+        """As a mask of one parameter."""
+        own = [tensor.detach().clone()]
+        self._adopt((*ops.make_tensor_mask(name, constants, own), own))
+        self.requires_grad_(learnable)
+
     def _expression(self) -> Expression:
         constants = [tensor for tensor in self._buffers.values() if tensor is not None]
         return self._recipe, constants, [getattr(self, name) for name in self._names]
-
-    def _tensors(self) -> Expression | None:
-        return self._expression()
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
         return ops.mask_multiply(*self._expression(), x, transposed)
@@ -185,72 +161,103 @@ class LibraryMask(Mask):
         """R of the factors, 0 where there are none."""
         return int(ops.mask_profile(self._expression()[0])[5])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
 
 class CatalogueMask(LibraryMask):
-    """A mask that the library makes by its name. Settings that are None are the library's defaults."""
+    """A mask that the library makes by its name.
 
-    def __init__(
-        self,
-        name: str,
-        graph: Graph | None = None,
-        *,
-        num_nodes: int = 0,
-        heads: int = 1,
-        settings: Mapping[str, Any] | None = None,
-        given: Mapping[str, Any] | None = None,
-        dtype: torch.dtype = torch.float32,
-        parameters: Sequence[str] = (),
-    ) -> None:
-        super().__init__(num_nodes if graph is None else graph.num_nodes)
-        self._names = tuple(parameters)
-        self._name, self._heads, self._dtype = name, heads, dtype
-        self._settings = {key: as_text(value) for key, value in (settings or {}).items() if value is not None}
-        self._make(graph, {key: as_tensor(value, dtype) for key, value in (given or {}).items() if value is not None})
+    A class says which, and which of its arguments may go without their names. Settings, defaults,
+    descriptions and parameters are those of the catalogue.
+    """
 
-    def _make(self, graph: Graph | None, given: Mapping[str, Tensor]) -> None:
-        tensors = [] if graph is None else [graph.row_ptr, graph.col, graph.weight]
-        if graph is not None and graph.ptr is not None:
-            tensors.append(graph.ptr)
+    _info: dict[str, Any]
+    _arguments: dict[str, dict[str, Any]]
+    _signature: inspect.Signature
+    _as_graph = staticmethod(as_graph)
+
+    def __init_subclass__(cls, name: str = "", positional: str = "") -> None:
+        super().__init_subclass__()
+        if not name:
+            return  # derived from a mask of the catalogue
+        cls._info = next(info for info in catalogue() if info["name"] == name)
+        cls._names = tuple(parameter["name"] for parameter in cls._info["parameters"])
+        cls._arguments = arguments_of(cls._info, positional.split())
+        cls._signature = signature_of(cls._arguments, positional.split())
+        cls.__doc__ = docstring_of(cls._info, cls._arguments, cls.__doc__)
+
+        def __init__(self: CatalogueMask, *values: Any, **named: Any) -> None:
+            CatalogueMask.__init__(self, *values, **named)
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shown = cls._signature.replace(parameters=[own, *cls._signature.parameters.values()])
+        __init__.__signature__ = shown  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign]
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = bound(type(self).__name__, self._signature, values, named)
+        graph = self._as_graph(given.pop("graph")) if "graph" in given else None
+        super().__init__(given.pop("num_nodes", 0) if graph is None else graph.num_nodes)
+        self._heads, self._dtype = given.pop("heads", 1), given.pop("dtype", torch.float32)
+        self._settings: dict[str, str] = {}
+        start: dict[str, Tensor] = {}
+        for name, value in given.items():
+            is_tensor = "start" in self._arguments[name]
+            if is_tensor or (name == "init" and isinstance(value, Tensor)):
+                tensor = torch.as_tensor(value).detach().clone()
+                start[name] = tensor if is_tensor and tensor.is_floating_point() else tensor.to(self._dtype)
+            else:
+                self._settings[name] = as_text(value)
+        if graph is not None:
+            mask = (self._info["name"], graph.rows, graph.directed, self._heads)
+            if advice := ops.mask_advice(*mask, json.dumps(self._settings)):
+                warnings.warn(advice, stacklevel=3)
+        self._make(graph, start)
+
+    def _make(self, graph: Graph | None, start: Mapping[str, Tensor]) -> None:
+        """start: the parameters that do not start as the catalogue says."""
+        rows: list[Tensor] = [] if graph is None else [x for x in (*graph.rows, graph.ptr) if x is not None]
+        self._kind = (False, -1) if graph is None else (graph.directed, graph.out_degree)
         self._adopt(
             ops.make_mask(
-                self._name, tensors, graph is not None and graph.directed,
-                -1 if graph is None else graph.out_degree, self.num_nodes, self._heads,
-                json.dumps(self._settings), list(given), list(given.values()), self._dtype,
+                self._info["name"], rows, *self._kind, self.num_nodes, self._heads,
+                json.dumps(self._settings), list(start), list(start.values()), self._dtype,
                 torch.device("cpu") if graph is None else graph.device,
             )
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        own = "".join(f", {key}={value}" for key, value in self._settings.items())
-        return super().extra_repr() + own
+        return super().extra_repr() + "".join(f", {key}={value}" for key, value in self._settings.items())
 
 
 class CombinedMask(LibraryMask):
     """A mask of masks. It follows its parts: their parameters, and fresh walks too."""
 
-    def __init__(self, name: str, masks: Sequence[Mask], numbers: Sequence[int] = ()) -> None:
-        for mask in masks:
-            if not isinstance(mask, Mask):
-                raise TypeError(f"{type(self).__name__}: expected masks, got {type(mask).__name__}")
-        if not masks:
-            raise ValueError(f"{type(self).__name__}: masks must hold at least one mask, got none")
-        super().__init__(masks[0].num_nodes)
+    mask: Mask
+    masks: nn.ModuleList
+
+    def __init__(
+        self, name: str, of: Mask | tuple[Mask, ...], numbers: Sequence[int] = (), **own: Tensor | None
+    ) -> None:
+        """numbers: what the recipe says besides its parts. own: parameters, None where there is none."""
+        super().__init__(0)
+        for part in of if isinstance(of, tuple) else (of,):
+            if not isinstance(part, Mask):
+                raise TypeError(f"{type(self).__name__}: expected masks, got {type(part).__name__}")
+        if isinstance(of, tuple):
+            self.masks = nn.ModuleList(of)
+        else:
+            self.mask = of
+        for key, value in own.items():
+            self.register_parameter(key, None if value is None else nn.Parameter(value.detach().clone()))
         self._name, self._numbers = name, list(numbers)
         self._combined: tuple[tuple[str, ...], str] | None = None
-
-    def _parts(self) -> list[Mask]:
-        return [module for module in (*self.children(), *getattr(self, "masks", ())) if isinstance(module, Mask)]
-
-    def _own_parameters(self) -> list[Tensor]:
-        return []
+        self._expression()
 
     def _expression(self) -> Expression:
-        expressions = [mask._written_out() for mask in self._parts()]
+        parts: Any = self.masks if "masks" in self._modules else [self.mask]
+        expressions = [mask._written_out() for mask in parts]
         constants = [tensor for _, own, _ in expressions for tensor in own]
-        parameters = [tensor for *_, own in expressions for tensor in own] + self._own_parameters()
+        parameters = [tensor for *_, own in expressions for tensor in own]
+        parameters += [tensor for tensor in self._parameters.values() if tensor is not None]
         recipes = tuple(recipe for recipe, *_ in expressions)
         if self._combined is None or self._combined[0] != recipes:
             made = ops.combine_masks(self._name, list(recipes), self._numbers, constants, parameters)
@@ -259,27 +266,9 @@ class CombinedMask(LibraryMask):
         return self._combined[1], constants, parameters
 
 
-def as_text(value: Any) -> str:
-    """A setting as the library reads it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return ",".join(repr(float(number)) for number in value)
-
-
-def as_tensor(value: Any, dtype: torch.dtype) -> Tensor:
-    tensor = torch.as_tensor(value).detach()
-    return tensor.clone() if tensor.is_floating_point() else tensor.to(dtype)
-
-
-def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor, columns: int | None = None) -> Tensor:
-    """A sparse CSR tensor, square unless `columns` says otherwise."""
-    n = row_ptr.shape[0] - 1
+def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor) -> Tensor:
+    """A square sparse CSR tensor."""
+    size = (row_ptr.shape[0] - 1,) * 2
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
-        return torch.sparse_csr_tensor(
-            row_ptr, col.long(), values, (n, n if columns is None else columns), check_invariants=False
-        )
+        return torch.sparse_csr_tensor(row_ptr, col.long(), values, size, check_invariants=False)

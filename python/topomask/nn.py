@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -12,8 +14,8 @@ __all__ = ["GraphMaskedAttention", "TransformerBlock", "VisionTransformer"]
 
 
 class GraphMaskedAttention(nn.Module):
-    """Multi-head attention under a topological mask: nn.MultiheadAttention(dim, heads, batch_first=True) with a
-    graph. Parameters have the same names and shapes, so its state dict loads here.
+    """Multi-head attention under a topological mask: nn.MultiheadAttention(dim, heads, batch_first=True) with
+    a graph. Parameters have the same names and shapes, so its state dict loads here.
 
     Args:
         dim: channels, divisible by heads.
@@ -38,8 +40,7 @@ class GraphMaskedAttention(nn.Module):
         super().__init__()
         if heads < 1 or dim % heads:
             raise ValueError(f"GraphMaskedAttention: dim must be a multiple of heads, got {dim} and {heads}")
-        self.dim, self.heads = dim, heads
-        self.mask = mask
+        self.dim, self.heads, self.mask = dim, heads, mask
         self.kind, self.feature_map, self.engine, self.epsilon = kind, feature_map, engine, epsilon
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim)) if bias else None
@@ -66,25 +67,17 @@ class GraphMaskedAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        parts = []
-        for x, weight, bias in zip((query, key, value), self.in_proj_weight.chunk(3), biases):
-            batched = x if x.dim() == 3 else x.unsqueeze(0)
-            parts.append(
-                nn.functional.linear(batched, weight, bias).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            )
-        q, k, v = parts
-        out = attention(
-            q,
-            k,
-            v,
-            mask=self.mask if mask is None else mask,
-            kind=self.kind,
-            feature_map=self.feature_map,
-            engine=self.engine,
-            epsilon=self.epsilon,
+        packed = query.dim() == 2
+        projected = (
+            nn.functional.linear(x, weight, bias).unflatten(-1, (self.heads, -1))
+            for x, weight, bias in zip((query, key, value), self.in_proj_weight.chunk(3), biases)
         )
-        out = self.out_proj(out.transpose(1, 2).flatten(-2))
-        return (out if query.dim() == 3 else out.squeeze(0)), None
+        q, k, v = (x if packed else x.transpose(1, 2) for x in projected)
+        out = attention(
+            q, k, v, self.mask if mask is None else mask, kind=self.kind, feature_map=self.feature_map,
+            engine=self.engine, epsilon=self.epsilon,
+        )  # fmt: skip
+        return self.out_proj((out if packed else out.transpose(1, 2)).flatten(-2)), None
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, heads={self.heads}, kind={self.kind}"
@@ -94,9 +87,10 @@ class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); x: [B, N, dim] or [N, dim].
 
     Args:
-        dim, heads, mask, kind, feature_map, engine, epsilon: of the attention.
+        dim, heads, mask: of the attention.
         mlp_ratio: hidden channels of the MLP over dim.
         dropout: after the attention and inside and after the MLP.
+        options: of the attention: kind, feature_map, engine, epsilon.
     """
 
     def __init__(
@@ -107,32 +101,21 @@ class TransformerBlock(nn.Module):
         *,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
-        kind: Kind = "linear",
-        feature_map: str | FeatureMap = "relu",
-        engine: Engine = "auto",
-        epsilon: float | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         hidden = round(dim * mlp_ratio)
         self.norm1 = nn.LayerNorm(dim)
-        self.attention = GraphMaskedAttention(
-            dim, heads, mask, kind=kind, feature_map=feature_map, engine=engine, epsilon=epsilon
-        )
+        self.attention = GraphMaskedAttention(dim, heads, mask, **options)
         self.dropout = nn.Dropout(dropout)
         self.norm2 = nn.LayerNorm(dim)
-        self.mlp = nn.Sequential(
-            nn.Linear(dim, hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, dim),
-            nn.Dropout(dropout),
-        )
+        inner = (nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(*inner, nn.Linear(hidden, dim), nn.Dropout(dropout))
 
     def forward(self, x: Tensor, mask: Mask | None = None) -> Tensor:
         out, _ = self.attention(self.norm1(x), mask=mask)
         x = x + self.dropout(out)
-        x = x + self.mlp(self.norm2(x))
-        return x
+        return x + self.mlp(self.norm2(x))
 
 
 # At the end, since it is made of the blocks above.

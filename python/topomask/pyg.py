@@ -17,16 +17,16 @@ __all__ = ["GRFConv"]
 class GRFConv(nn.Module):
     """Multi-head attention under a GRF mask of the graph it is called with; also the `conv` of a GPSConv.
 
-    A node attends to the nodes that have a path to it, as messages flow. The walks are sampled when a graph is
-    first seen and kept while the calls pass the same edges, compared by their numbers; disjoint graphs of a batch
-    stay apart by themselves.
+    A node attends to the nodes that have a path to it, as messages flow. The walks are sampled when a graph
+    is first seen and kept while the calls pass the same edges, compared by their numbers; disjoint graphs of
+    a batch stay apart by themselves.
 
     Args:
         in_channels, out_channels: of the node features; out_channels divisible by heads.
         heads: attention heads, each with its own f.
-        num_walks, p_halt, max_hops, seed: of the walks.
-        mask_options: what else GRFMask takes (init, ensembles, coupling, ...).
+        max_hops: of the walks.
         kind, feature_map: as in `topomask.attention`.
+        mask_options: what else GRFMask takes: num_walks, p_halt, seed, init, ensembles, coupling, ...
     """
 
     def __init__(
@@ -35,35 +35,22 @@ class GRFConv(nn.Module):
         out_channels: int,
         heads: int = 1,
         *,
-        num_walks: int | None = None,
-        p_halt: float | None = None,
         max_hops: int = 4,
-        seed: int | None = None,
         kind: Any = "linear",
         feature_map: str = "relu",
         **mask_options: Any,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.options = {
-            "num_walks": num_walks,
-            "p_halt": p_halt,
-            "max_hops": max_hops,
-            "heads": heads,
-            "seed": seed,
-            **mask_options,
-        }
+        self.options = {"heads": heads, "max_hops": max_hops, **mask_options}
         self.input = nn.Identity() if in_channels == out_channels else nn.Linear(in_channels, out_channels)
         self.attention = GraphMaskedAttention(out_channels, heads, kind=kind, feature_map=feature_map)
-        self.f = nn.Parameter(self._new_mask(Graph.grid(1)).f.detach().clone())
-        self._seen: tuple[Tensor, Tensor | None, int] | None = None
+        self.f = nn.Parameter(GRFMask(Graph.grid(1), **self.options).f.detach().clone())
+        self._seen: list[Tensor] = []
         self._mask: list[GRFMask] = []  # in a list, so that the walks are no part of the module
 
-    def _new_mask(self, graph: Graph) -> GRFMask:
-        return GRFMask(graph, **self.options)
-
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        self._seen = None  # the walks are sampled again where the module goes
+        self._seen = []  # the walks are sampled again where the module goes
         return super()._apply(fn, recurse)
 
     def reset_parameters(self) -> None:
@@ -73,14 +60,15 @@ class GRFConv(nn.Module):
         nn.init.xavier_uniform_(self.attention.in_proj_weight)
         self.attention.out_proj.reset_parameters()
         with torch.no_grad():
-            self.f.copy_(self._new_mask(Graph.grid(1)).f)
+            self.f.copy_(GRFMask(Graph.grid(1), **self.options).f)
 
     def _mask_for(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> GRFMask:
-        if self._seen is None or not _same_edges(self._seen, (edge_index, edge_weight, num_nodes)):
+        edges = [edge_index] if edge_weight is None else [edge_index, edge_weight]
+        same = len(edges) == len(self._seen) and self._mask[0].num_nodes == num_nodes
+        if not same or not all(a.device == b.device and torch.equal(a, b) for a, b in zip(edges, self._seen)):
             graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
-            self._mask = [self._new_mask(graph).to(self.f.device)]
-            # Copies: the caller may write to the tensors.
-            self._seen = (edge_index.clone(), None if edge_weight is None else edge_weight.clone(), num_nodes)
+            self._mask = [GRFMask(graph, **self.options).to(self.f.device)]
+            self._seen = [x.clone() for x in edges]  # the caller may write to them
         mask = self._mask[0]
         mask.f = self.f
         return mask
@@ -94,12 +82,3 @@ class GRFConv(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
-
-
-def _same_edges(a: tuple[Tensor, Tensor | None, int], b: tuple[Tensor, Tensor | None, int]) -> bool:
-    def same(x: Tensor | None, y: Tensor | None) -> bool:
-        if x is None or y is None:
-            return x is y
-        return x.shape == y.shape and x.device == y.device and torch.equal(x, y)
-
-    return a[2] == b[2] and same(a[0], b[0]) and same(a[1], b[1])

@@ -4,8 +4,8 @@
     model = ViTModel(config)  # or from_pretrained
     topomask.transformers.attach(model)  # a mask for every layer, on the grid of patches
 
-`attach` switches the model to attn_implementation="topomask". Each layer's f is a parameter of the model, trained
-and saved with it. Loading such a checkpoint takes both steps again, and then the masks' own parameters:
+`attach` switches the model to attn_implementation="topomask". Each layer's f is a parameter of the model,
+trained and saved with it. Loading a checkpoint takes both steps again, and then the masks' own parameters:
 
     model = topomask.transformers.attach(ViTModel.from_pretrained(folder))
     topomask.transformers.load_masks(model, folder)
@@ -73,9 +73,7 @@ def attach(
     *,
     kind: Kind = "linear",
     name: str = "topomask",
-    num_walks: int | None = None,
-    p_halt: float = 0.3,
-    max_hops: int = 4,
+    **walks: Any,
 ) -> Any:
     """Gives every attention layer a mask of its own and switches the model to attn_implementation=name.
 
@@ -84,6 +82,7 @@ def attach(
         make_mask: from the number of a layer to its mask, for all tokens. By default a GRFMask with walks of
             its own on the grid of patches, with the CLS token (and others in front) seen by all.
         kind: "linear", or "softmax" for weights that were trained with it.
+        walks: of that GRFMask, where they are not p_halt=0.3, max_hops=4 and its own defaults.
 
     Returns:
         The model.
@@ -95,13 +94,14 @@ def attach(
         if getattr(module, "config", None) is given:
             module.config = config
     if make_mask is None:
-        sides = [(size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)]
-        grid = Graph.grid(*(image // patch for image, patch in zip(*sides, strict=True)))
-        tokens = 1 + any(name.endswith("distillation_token") for name, _ in model.named_parameters())  # DeiT has two
+        sides = torch.tensor(config.image_size).expand(2) // torch.tensor(config.patch_size)
+        grid = Graph.grid(*sides.tolist())
+        tokens = 1 + any("distillation_token" in name for name, _ in model.named_parameters())  # DeiT: 2
+
+        walks = {"p_halt": 0.3, "max_hops": 4, "heads": config.num_attention_heads, **walks}
 
         def make_mask(layer: int) -> Mask:
-            mask = GRFMask(grid, num_walks, p_halt, max_hops, heads=config.num_attention_heads, seed=layer)
-            return GlobalTokensMask(mask, tokens)
+            return GlobalTokensMask(GRFMask(grid, seed=layer, **walks), tokens)
 
     layers = [module for module in model.modules() if hasattr(module, "is_causal")]
     if not layers:
@@ -117,8 +117,8 @@ def attach(
 def load_masks(model: Any, folder: str | Path) -> int:
     """The parameters of the masks from what save_pretrained wrote; returns how many there were.
 
-    from_pretrained leaves them aside, since the model has no masks when it reads the file. Layers are matched by
-    their order: Transformers gives them other names in files than in memory.
+    from_pretrained leaves them aside, since the model has no masks when it reads the file. Layers are matched
+    by their order: Transformers gives them other names in files than in memory.
     """
     from safetensors import safe_open
 

@@ -28,6 +28,12 @@ namespace topomask {
 
 namespace {
 
+// Whether a setting lists numbers, or else names something.
+bool begins_with_number(std::string_view text) {
+  return !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-' ||
+                           text[0] == '.' || text[0] == '+');
+}
+
 // A request with its catalogue entry: settings as values, parameters as tensors.
 class Order {
  public:
@@ -113,8 +119,7 @@ class Order {
   at::Tensor series(std::string_view name, std::int64_t last, bool of_modulation) const {
     const std::string init = text("init");
     std::vector<double> terms;
-    if (!init.empty() && (std::isdigit(static_cast<unsigned char>(init[0])) || init[0] == '-' ||
-                          init[0] == '.' || init[0] == '+')) {
+    if (begins_with_number(init)) {
       terms = parse_numbers(init, label("init"));
       check(static_cast<std::int64_t>(terms.size()) <= last + 1,
             "{}: expected at most {} numbers (hops 0 to {}), got {}", label("init"), last + 1, last,
@@ -168,9 +173,10 @@ FeatureOptions feature_options(const Order& order) {
   walks.seed = order.seed();
   const std::string length = order.text("length");
   constexpr std::string_view kSurvival = "survival:";
-  if (length.starts_with(kSurvival)) {
+  if (length.starts_with(kSurvival) || begins_with_number(length)) {
     walks.length = LengthLaw::survival;
-    walks.survival = parse_numbers(length.substr(kSurvival.size()), fmt::format("{}: length", order.owner()));
+    walks.survival = parse_numbers(length.starts_with(kSurvival) ? length.substr(kSurvival.size()) : length,
+                                   fmt::format("{}: length", order.owner()));
   } else {
     walks.length = order.word<LengthLaw>("length");
     check(walks.length != LengthLaw::survival, "{}: length: expected survival:S0,S1,..., got '{}'",
@@ -336,8 +342,9 @@ std::string_view default_kernel() {
   return name;
 }
 
-constexpr MaskSetting kNormalise = {"normalise", SettingType::word, "symmetric",
-                                    "how W is made of the graph: none, symmetric, random-walk, max-degree"};
+constexpr MaskSetting kNormalise = {
+    "normalise", SettingType::word, "symmetric",
+    "how W is made of the graph: symmetric, random-walk, max-degree, or none if it is W already"};
 constexpr MaskSetting kSeed = {"seed", SettingType::integer, "0", "everything random follows from it"};
 
 std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_view importance_weights) {
@@ -347,16 +354,19 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
       {"max_hops", SettingType::integer, "10", "length of the longest walk"},
       kSeed,
       {"init", SettingType::text, default_kernel(),
-       "f at the start: a node kernel by its name, or the numbers f_0,f_1,... themselves (zero beyond)"},
+       "f at the start, the same for every head: a node kernel by its name (its modulation, or its "
+       "coefficients for asymmetric ensembles), or the numbers f_0, f_1, ... (zero beyond)"},
       {"ensembles", SettingType::word, ensembles,
-       "walks of the keys: shared (the queries' own), independent, or asymmetric (one-hot keys)"},
+       "walks of the keys: shared (the queries' own; the diagonal is biased upwards), independent "
+       "(unbiased), or asymmetric (one-hot keys: M estimates sum_k f_k W^k)"},
       {"coupling", SettingType::word, "independent",
        "of the walks of a node: independent, antithetic, repelling or both"},
       {"shared_walks", SettingType::flag, "true", "false samples walks of its own for each head"},
       {"step", SettingType::word, "uniform", "next node: uniform, or weighted by |W|"},
       {"length", SettingType::text, "geometric",
-       "of a walk: geometric, fixed (always max_hops), or survival:S0,S1,... with Sk = Pr(length >= k)"},
-      {"importance_weights", SettingType::flag, importance_weights, "false: every visit counts 1 (ad hoc)"},
+       "of a walk: geometric, fixed (always max_hops), or the numbers S0,S1,... with Sk = Pr(length >= k)"},
+      {"importance_weights", SettingType::flag, importance_weights,
+       "false is the ad-hoc variant: every visit counts 1"},
       kNormalise,
   };
 }
@@ -367,7 +377,7 @@ const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries = {
       {{"grf",
         "GRFMask",
-        "graph random features with learnable f: M estimates sum_k (f * f)_k W^k",
+        "Graph random features with learnable f: M = Phi Psi^T estimates sum_k (f * f)_k W^k",
         "O(N)",
         "sparse",
         true,
@@ -377,7 +387,7 @@ const std::vector<Entry>& entries() {
        make_grf},
       {{"grf-asymmetric",
         "GRFMask",
-        "graph random features with one-hot keys: M estimates sum_k f_k W^k",
+        "Graph random features with one-hot keys: M estimates sum_k f_k W^k",
         "O(N)",
         "sparse",
         true,
@@ -387,7 +397,7 @@ const std::vector<Entry>& entries() {
        make_grf},
       {{"ad-hoc",
         "GRFMask",
-        "graph random features without importance weights",
+        "Graph random features without importance weights",
         "O(N)",
         "sparse",
         true,
@@ -397,20 +407,21 @@ const std::vector<Entry>& entries() {
        make_grf},
       {{"power-series",
         "PowerSeriesMask",
-        "sum_k alpha_k W^k exactly, by Horner's rule",
+        "M = sum_k alpha_k W^k exactly, by Horner's rule",
         "O(K E)",
         "dense",
         true,
         true,
         {{"max_power", SettingType::integer, "10", "K, the highest power of W"},
          {"init", SettingType::text, default_kernel(),
-          "alpha at the start: a node kernel by its name, or the numbers alpha_0,alpha_1,... (zero beyond)"},
+          "alpha at the start, the same for every head: a node kernel by its name, or the numbers alpha_0, "
+          "alpha_1, ... (zero beyond)"},
          {"squared", SettingType::flag, "false",
-          "S S^T of the sum S, which graph random features with f = alpha estimate"},
+          "M = S S^T of the sum S, which graph random features with f = alpha estimate"},
          kNormalise},
         {{"alpha", "[heads, max_power + 1]", "the series of init"}}},
        make_power_series},
-      {{"none", "NoMask", "attention without a mask: all entries 1", "O(N)", "low rank", false, true, {}, {}},
+      {{"none", "NoMask", "Attention without a mask: all entries 1", "O(N)", "low rank", false, true, {}, {}},
        make_none},
       {{"causal",
         "CausalMask",
@@ -424,50 +435,52 @@ const std::vector<Entry>& entries() {
        make_causal},
       {{"neighbours",
         "NeighbourMask",
-        "M_ij = 1 where j lies within some hops of i, else 0 (hard, as in GAT)",
+        "M_ij = 1 where j lies within some steps of i along the edges, else 0 (hard, as in GAT)",
         "O(nonzeros)",
         "sparse",
         true,
         true,
-        {{"hops", SettingType::integer, "1", "as far as this many steps along the edges"},
+        {{"hops", SettingType::integer, "1", "as far as this many steps"},
          {"include_self", SettingType::flag, "true", "M_ii = 1"}},
         {}},
        make_neighbours},
       {{"degree",
         "DegreeMask",
-        "sin(pi/4 (z(d_i) + z(d_j))) of the degrees, z = sigmoid(logits)",
+        "M_ij = sin(pi/4 (z(d_i) + z(d_j))) of the degrees d, with learnable z = sigmoid(logits)",
         "O(N)",
         "low rank",
         true,
         true,
-        {{"max_degree", SettingType::integer, "", "larger degrees count as this; the graph's largest"}},
+        {{"max_degree", SettingType::integer, "",
+          "larger degrees count as this; by default the graph's largest"}},
         {{"logits", "[heads, max_degree + 1]", "z = (1 + degree) / (2 + degree)"}}},
        make_degree},
       {{"toeplitz",
         "ToeplitzMask",
-        "a learned number for every offset between two cells of a 1- to 3-D grid, by FFT",
+        "M_ij = t(b_{j-i}): a learned number for every offset on a grid of 1 to 3 dimensions, by FFT",
         "O(N log N)",
         "structured",
         false,
         true,
-        {{"extent", SettingType::text, "", "sizes of the grid, HxW[xD]"},
+        {{"extent", SettingType::text, "", "1 to 3 sizes of the grid, HxW[xD]"},
          {"decay", SettingType::real, "1", "the offsets start as exp(-decay |offset|_1)"},
-         {"transform", SettingType::word, "none", "of the offsets: none, exponential or absolute"}},
+         {"transform", SettingType::word, "none", "t, of the offsets: none, exponential or absolute"}},
         {{"offsets", "[heads, prod(2 n - 1)]", "exp(-decay |offset|_1), or its logarithm for exponential"}}},
        make_toeplitz},
       {{"forest",
         "ForestMask",
-        "exp(a dist(i, j) + b) within a tree, 0 between trees",
+        "M_ij = exp(a dist(i, j) + b) within a tree, 0 between trees: a dynamic programme",
         "O(N)",
         "structured",
         true,
         true,
-        {{"weighted", SettingType::flag, "false", "distances are sums of edge weights instead of hops"}},
+        {{"weighted", SettingType::flag, "false",
+          "distances are sums of the edges' weights instead of hops"}},
         {{"a", "[heads]", "-1"}, {"b", "[heads]", "0"}}},
        make_forest},
       {{"hypercube-heat",
         "HypercubeHeatMask",
-        "exp(-beta L) on the hypercube of 2^d nodes",
+        "M = exp(-beta L) on the hypercube of 2^d nodes, as d products of 2 x 2 factors",
         "O(N log N)",
         "structured",
         true,
@@ -478,19 +491,20 @@ const std::vector<Entry>& entries() {
        make_hypercube_heat},
       {{"shortest-path",
         "ShortestPathMask",
-        "a learned function of the number of hops from i to j (Graphormer)",
+        "A learned function of the number of hops from i to j (Graphormer's spatial encoding)",
         "O(N^2)",
         "dense",
         true,
         true,
-        {{"max_distance", SettingType::integer, "8", "farther nodes share one entry; at most 254"},
+        {{"max_distance", SettingType::integer, "8",
+          "farther nodes share one entry with those out of reach; at most 254"},
          {"decay", SettingType::real, "1", "the table starts as exp(-decay k), and 0 for farther nodes"},
-         {"max_bytes", SettingType::integer, "1073741824", "the largest N^2 that is accepted"}},
+         {"max_bytes", SettingType::integer, "1073741824", "the most that the distances may take, N^2"}},
         {{"table", "[heads, max_distance + 2]", "exp(-decay k), and 0 for farther nodes"}}},
        make_shortest_path},
       {{"learned-features",
         "LearnedFeaturesMask",
-        "F F^T with features that are learned freely",
+        "M = F F^T with features that are learned freely (an ablation of the paper)",
         "O(N R)",
         "low rank",
         false,
@@ -500,8 +514,9 @@ const std::vector<Entry>& entries() {
        make_learned_features},
       {{"spe-sine",
         "SineSPEMask",
-        "stochastic position encoding of a sequence: P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + "
-        "phases_k)",
+        "Stochastic position encoding of sequences (sineSPE): random factors whose product has the "
+        "expectation "
+        "P(i - j), P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + phases_k)",
         "O(N R)",
         "low rank",
         false,
@@ -515,7 +530,9 @@ const std::vector<Entry>& entries() {
        make_spe_sine},
       {{"spe-convolutional",
         "ConvolutionalSPEMask",
-        "stochastic position encoding of a sequence: P(t) = sum_p query_filter_p key_filter_{p-t}",
+        "Stochastic position encoding of sequences (convSPE): random factors whose product has the "
+        "expectation "
+        "P(i - j), P(t) = sum_p query_filter_p key_filter_{p-t}, 0 for |t| >= taps",
         "O(N R)",
         "low rank",
         false,
@@ -523,11 +540,12 @@ const std::vector<Entry>& entries() {
         {{"realisations", SettingType::integer, "64", "R, rank of the random factors"},
          {"taps", SettingType::integer, "8", "of the filters, where they are not given"},
          kSeed},
-        {{"query_filter", "[heads, taps]", "taps^-1/2"}, {"key_filter", "[heads, taps]", "as query_filter"}}},
+        {{"query_filter", "[heads, taps]", "taps^-1/2"},
+         {"key_filter", "[heads, taps]", "as query_filter, so that P is a triangle"}}},
        make_spe_convolutional},
       {{"sparse",
         "SparseMask",
-        "any sparse matrix: a pattern, and values that may be learned",
+        "Any sparse matrix: a pattern, and values that may be learned",
         "O(nonzeros)",
         "sparse",
         true,
@@ -536,7 +554,7 @@ const std::vector<Entry>& entries() {
         {{"values", "[heads, nonzeros]", ""}}}},
       {{"low-rank",
         "LowRankMask",
-        "any matrix of low rank: left right^T",
+        "Any matrix of low rank: left right^T",
         "O(N R)",
         "low rank",
         false,
@@ -545,14 +563,22 @@ const std::vector<Entry>& entries() {
         {{"left", "[heads, N, rank]", ""}, {"right", "[heads, N, rank]", ""}}}},
       {{"dense",
         "DenseMask",
-        "any matrix",
+        "Any matrix",
         "O(N^2)",
         "dense",
         false,
         false,
         {},
         {{"matrix", "[heads, N, N]", ""}}}},
-      {{"sum", "SumMask", "the sum of masks", "sum of the parts", "as the parts", false, false, {}, {}}},
+      {{"sum",
+        "SumMask",
+        "The sum of masks on the same nodes",
+        "sum of the parts",
+        "as the parts",
+        false,
+        false,
+        {},
+        {}}},
       {{"scaled",
         "ScaledMask",
         "diag(r) M diag(c)",
@@ -573,7 +599,7 @@ const std::vector<Entry>& entries() {
         {}}},
       {{"global-tokens",
         "GlobalTokensMask",
-        "tokens in front (CLS) that see and are seen by all",
+        "Tokens in front of the nodes (CLS) that see and are seen by all: [[1, 1], [1, M]]",
         "as the part",
         "as the part",
         false,
@@ -582,7 +608,7 @@ const std::vector<Entry>& entries() {
         {}}},
       {{"block-diagonal",
         "BlockDiagonalMask",
-        "a batch of graphs, each with a mask of its own",
+        "A batch of graphs, each with a mask of its own, one after the other on the diagonal",
         "sum of the parts",
         "as the parts",
         false,

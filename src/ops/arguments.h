@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,5 +31,11 @@ void check_place(const char* op, const char* argument, const at::Tensor& tensor)
 // Throws unless both are on one device.
 void check_same_place(const char* op, const char* argument, const at::Tensor& tensor, const char* other,
                       const at::Tensor& reference);
+
+// For Meta kernels: a tensor without data, on the device of `like`.
+inline at::Tensor shape_only(c10::SymIntArrayRef sizes, const at::Tensor& like,
+                             std::optional<at::ScalarType> dtype = {}) {
+  return at::empty_symint(sizes, like.options().dtype(dtype.value_or(like.scalar_type())));
+}
 
 }  // namespace topomask::ops

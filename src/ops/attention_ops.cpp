@@ -269,6 +269,15 @@ Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const
   return filled(std::move(gradients), inputs, all_needs);
 }
 
+Tensors attention_backward_shapes(const at::Tensor&, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v, std::string_view, at::TensorList,
+                                  at::TensorList parameters, at::TensorList, std::string_view,
+                                  std::string_view, std::string_view, std::optional<double>,
+                                  std::optional<std::int64_t>, std::int64_t, std::optional<double>,
+                                  std::optional<std::int64_t>, bool, at::IntArrayRef needs) {
+  return gradient_shapes(operands(q, k, v, parameters), needs);
+}
+
 struct TracedState : torch::CustomClassHolder {
   std::string mask;
   Tensors constants;
@@ -392,34 +401,37 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
 // The entries of a pattern that is given anew at every call: nothing of it is kept.
 at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& row_ptr, const at::Tensor& col,
-                         const std::optional<at::Tensor>& values, bool is_bias, std::string_view kind,
-                         std::string_view feature_map, std::string_view engine, std::optional<double> epsilon,
-                         std::optional<std::int64_t> num_features, std::int64_t feature_seed,
-                         std::optional<double> guard, std::optional<std::int64_t> max_workspace,
-                         bool check_finite) {
+                         const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                         std::string_view kind, std::string_view feature_map, std::string_view engine,
+                         std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                         std::int64_t feature_seed, std::optional<double> guard,
+                         std::optional<std::int64_t> max_workspace, bool check_finite) {
   check(row_ptr.dim() == 1 && row_ptr.size(0) >= 1 && is_index(row_ptr) && col.dim() == 1 && is_index(col),
         "attention: csr must be row_ptr [N+1] and col [E] of whole numbers, got {} and {}", describe(row_ptr),
         describe(col));
+  check(!(weight && bias) && (!bias || kind == word_of(AttentionKind::softmax)),
+        "attention: expected a weight, or for kind='softmax' a bias instead");
   const at::Tensor rows = row_ptr.to(at::kLong), columns = col.to(at::kInt);
+  const std::optional<at::Tensor>& values = bias ? bias : weight;
   at::Tensor entries;
-  if (!values.has_value()) {
+  if (!values) {
     entries = at::ones({1, col.size(0)}, q.options().dtype(at::kFloat).requires_grad(false));
   } else {
     entries = values->dim() == 1 ? values->unsqueeze(0) : *values;
     check(entries.dim() == 2 && entries.size(1) == col.size(0) && entries.is_floating_point(),
           "attention: {} must be real [{}] or [H, {}] as the pattern's entries, got {}",
-          is_bias ? "bias" : "weight", col.size(0), col.size(0), describe(*values));
+          bias ? "bias" : "weight", col.size(0), col.size(0), describe(*values));
     if (entries.scalar_type() != at::kDouble) entries = entries.to(at::kFloat);
   }
-  if (is_bias) {
+  if (bias) {
     // exp(s + b) = exp(b) exp(s), up to a factor of the row, which the normalised average does not see.
     const at::Tensor row = at::repeat_interleave(rows.diff(), std::optional<std::int64_t>(col.size(0)))
                                .unsqueeze(0)
                                .expand_as(entries);
-    const at::Tensor bias = entries.detach();
+    const at::Tensor fixed = entries.detach();
     const at::Tensor largest = at::full({entries.size(0), rows.size(0) - 1},
-                                        -std::numeric_limits<double>::infinity(), bias.options())
-                                   .scatter_reduce(1, row, bias, "amax");
+                                        -std::numeric_limits<double>::infinity(), fixed.options())
+                                   .scatter_reduce(1, row, fixed, "amax");
     entries = (entries - largest.gather(1, row)).exp();
   }
   static const auto attend = find_operator<decltype(attention_op)>("topomask::attention");
@@ -469,20 +481,22 @@ at::Tensor column_result(const at::Tensor& sums, const at::Tensor& v, std::optio
   return v.dim() == 3 ? out.squeeze(2).permute({1, 0, 2}) : out.permute({2, 0, 1, 3});
 }
 
-// The plan in words. shape: batch, heads, nodes, channels of q and of v.
-std::string plan_attention_op(std::string_view mask, at::IntArrayRef shape, at::ScalarType dtype,
-                              at::Device device, std::string_view kind, std::string_view feature_map,
-                              std::string_view engine, std::optional<std::int64_t> num_features,
+// The plan in words; of q and v the shapes matter alone.
+std::string plan_attention_op(const at::Tensor& q, const at::Tensor& v, std::string_view mask,
+                              std::string_view kind, std::string_view feature_map, std::string_view engine,
+                              std::optional<std::int64_t> num_features,
                               std::optional<std::int64_t> max_workspace) {
-  check(shape.size() == 5,
-        "plan_attention: expected batch, heads, nodes and channels of q and v, got {} numbers", shape.size());
-  const AttentionShape sizes{shape[0], shape[1], shape[2], shape[3], shape[4], dtype, device};
+  check((q.dim() == 3 || q.dim() == 4) && v.dim() == q.dim(),
+        "plan_attention: q and v must be [B, H, N, d] or packed [N, H, d], got {} and {}", describe(q),
+        describe(v));
+  const AttentionShape sizes = AttentionShape::of(q, v);
   const Settings settings{.kind = std::string(kind),
                           .feature_map = std::string(feature_map),
                           .engine = std::string(engine),
                           .num_features = num_features,
                           .max_workspace = max_workspace};
-  const MaskProfile profile = mask.empty() ? NoMask(shape[2]).profile() : profile_of(std::string(mask));
+  const MaskProfile profile =
+      mask.empty() ? NoMask(sizes.num_nodes).profile() : profile_of(std::string(mask));
   return plan_attention(profile, sizes, settings.options()).to_string();
 }
 
@@ -494,6 +508,10 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("attention_backward", attention_backward_op);
   m.impl("attention_saved", attention_saved_op);
   m.impl("plan_attention", plan_attention_op);
+}
+
+TORCH_LIBRARY_IMPL(topomask, Meta, m) {
+  m.impl("attention_backward", attention_backward_shapes);
 }
 
 // Made of operators that have gradients of their own.

@@ -1,6 +1,10 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <fmt/ranges.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/numbers.h"
@@ -9,14 +13,15 @@
 #include "ops/arguments.h"
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
+#include "topomask/neighbours.h"
 
 namespace topomask::ops {
 namespace {
 
 using DirectedGraphTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-DirectedGraphTensors with_direction(const Graph& graph, bool directed) {
-  return {graph.row_ptr, graph.col, graph.weight, at::scalar_tensor(directed, at::kBool)};
+DirectedGraphTensors with_direction(const Graph& graph) {
+  return {graph.row_ptr, graph.col, graph.weight, at::scalar_tensor(graph.directed, at::kBool)};
 }
 
 std::vector<std::int32_t> node_list(const at::Tensor& nodes, std::int64_t num_nodes) {
@@ -31,12 +36,53 @@ std::vector<std::int32_t> node_list(const at::Tensor& nodes, std::int64_t num_no
   return list;
 }
 
-DirectedGraphTensors graph_from_edges(const at::Tensor& edge_index,
-                                      const std::optional<at::Tensor>& edge_weight, std::int64_t num_nodes,
-                                      bool undirected, std::string_view duplicates,
-                                      std::string_view self_loops) {
+// Where the graphs of a batch begin, from `ptr` or from the graph of every node; [0] where there is no batch.
+at::Tensor batch_ptr(const std::optional<at::Tensor>& batch, const std::optional<at::Tensor>& ptr,
+                     const Graph& graph) {
+  const std::int64_t num_nodes = graph.num_nodes();
+  if (!batch && !ptr) return at::empty({0}, at::kLong);
+  at::Tensor begin;
+  if (ptr) {
+    begin = ptr->detach().to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  } else {
+    const at::Tensor graph_of = batch->detach().cpu();
+    check(graph_of.dim() == 1 && graph_of.size(0) == num_nodes && graph_of.diff().ge(0).all().item<bool>(),
+          "Graph: batch must be ascending [{}] like the nodes, got {}", num_nodes, describe(*batch));
+    begin = ptr_of_batch(graph_of, num_nodes == 0 ? 0 : graph_of[-1].item<std::int64_t>() + 1);
+  }
+  const std::int64_t* first = begin.const_data_ptr<std::int64_t>();
+  const std::int64_t graphs = begin.numel() - 1;
+  check(begin.dim() == 1 && graphs >= 0 && first[0] == 0 && first[graphs] == num_nodes &&
+            std::is_sorted(first, first + begin.numel()),
+        "Graph: ptr must ascend from 0 to the {} nodes, got {}", num_nodes,
+        fmt::join(first, first + begin.numel(), ", "));
+  const CsrView rows = graph.view();
+  for (std::int64_t g = 0; g < graphs; ++g) {
+    for (std::int64_t i = first[g]; i < first[g + 1]; ++i) {
+      for (std::int64_t e = rows.row_ptr[i]; e < rows.row_ptr[i + 1]; ++e)
+        check(rows.col[e] >= first[g] && rows.col[e] < first[g + 1],
+              "Graph: edge ({}, {}) joins two graphs of the batch, expected none to", i, rows.col[e]);
+    }
+  }
+  return begin;
+}
+
+// As many as the batch has; otherwise one more than the largest node.
+std::int64_t count_nodes(const at::Tensor& edge_index, const std::optional<at::Tensor>& batch,
+                         const std::optional<at::Tensor>& ptr) {
+  if (batch) return batch->numel();
+  if (ptr) return ptr->numel() == 0 ? 0 : ptr->flatten()[-1].item<std::int64_t>();
+  return edge_index.numel() == 0 ? 0 : edge_index.max().item<std::int64_t>() + 1;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> graph_from_edges(
+    const at::Tensor& edge_index, const std::optional<at::Tensor>& edge_weight,
+    std::optional<std::int64_t> nodes, bool undirected, std::string_view duplicates,
+    std::string_view self_loops, const std::optional<at::Tensor>& batch,
+    const std::optional<at::Tensor>& ptr) {
   check(edge_index.dim() == 2 && edge_index.size(0) == 2 && is_index(edge_index),
         "Graph: edge_index must be [2, E] of int32 or int64, got {}", describe(edge_index));
+  const std::int64_t num_nodes = nodes ? *nodes : count_nodes(edge_index, batch, ptr);
   check_num_nodes("Graph", num_nodes);
   check_num_entries("Graph", 2.0 * static_cast<double>(edge_index.size(1)));
   EdgeList edges;
@@ -59,19 +105,20 @@ DirectedGraphTensors graph_from_edges(const at::Tensor& edge_index,
   policy.duplicates = parse_word<Duplicates>("duplicates", duplicates);
   policy.self_loops = parse_word<SelfLoops>("self_loops", self_loops);
   const Graph graph = Graph::from_edges(edges, policy);
+  const at::Tensor begin = batch_ptr(batch, ptr, graph).to(edge_index.device());
   // Frameworks list an undirected edge in both directions: what equals its transpose is undirected.
-  return with_direction(graph, graph.directed && !graph.is_symmetric());
+  const at::Tensor directed = at::scalar_tensor(graph.directed && !graph.is_symmetric(), at::kBool);
+  const Graph moved = graph.to(edge_index.device());
+  return {moved.row_ptr, moved.col, moved.weight, directed, begin};
 }
 
 DirectedGraphTensors graph_from_csr(const at::Tensor& row_ptr, const at::Tensor& col,
                                     const std::optional<at::Tensor>& weight) {
-  const Graph graph = Graph::from_csr_tensors(row_ptr, col, weight.value_or(at::Tensor()));
-  return with_direction(graph, graph.directed);
+  return with_direction(Graph::from_csr_tensors(row_ptr, col, weight.value_or(at::Tensor())));
 }
 
 DirectedGraphTensors graph_from_dense(const at::Tensor& adjacency) {
-  const Graph graph = Graph::from_dense(adjacency);
-  return with_direction(graph, graph.directed);
+  return with_direction(Graph::from_dense(adjacency));
 }
 
 // The options of the command line by their names. After the tensors: what the file calls the nodes, and
@@ -127,7 +174,39 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
+// Nodes as people give them: [n] or [n, 1] whole numbers, or a boolean [N].
+at::Tensor checked_nodes(const at::Tensor& nodes, std::int64_t num_nodes) {
+  if (nodes.scalar_type() == at::kBool) {
+    check(nodes.dim() == 1 && nodes.size(0) == num_nodes,
+          "NodeKernel: a boolean mask of nodes must be [{}], got [{}]", num_nodes,
+          fmt::join(nodes.sizes(), ", "));
+    return nodes.nonzero().select(1, 0).contiguous();
+  }
+  const at::Tensor list = nodes.dim() == 2 && nodes.size(1) == 1 ? nodes.select(1, 0) : nodes;
+  check(list.dim() == 1 && at::isIntegralType(list.scalar_type(), /*includeBool=*/false) &&
+            list.ge(0).logical_and(list.lt(num_nodes)).all().item<bool>(),
+        "NodeKernel: nodes must be [n] whole numbers from 0 to {}", num_nodes - 1);
+  return list.to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true).contiguous();
+}
+
+// ---- shapes for tracing ----
+
+at::Tensor normalised_weight_shape(const at::Tensor&, const at::Tensor&, const at::Tensor& weight, bool,
+                                   std::string_view) {
+  return at::empty_like(weight);
+}
+
+GraphTensors transpose_graph_shapes(const at::Tensor& row_ptr, const at::Tensor& col,
+                                    const at::Tensor& weight) {
+  return {at::empty_like(row_ptr), at::empty_like(col), at::empty_like(weight)};
+}
+
 }  // namespace
+
+TORCH_LIBRARY_IMPL(topomask, Meta, m) {
+  m.impl("normalise", normalised_weight_shape);
+  m.impl("transpose_graph", transpose_graph_shapes);
+}
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("graph_from_edges", graph_from_edges);
@@ -136,6 +215,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("normalise", normalised_weight);
   m.impl("transpose_graph", transpose_graph);
   m.impl("is_symmetric", is_symmetric);
+  m.impl("checked_nodes", checked_nodes);
   m.impl("load_graph", load_graph_tensors);
   m.impl("grid_graph", grid);
 }

@@ -1,6 +1,7 @@
 // The operators torch.ops.topomask.*: tensors, numbers and words only, so that torch can trace, export and
-// replay them. Shapes for tracing are registered from Python (topomask/_ops.py), gradients
-// beside each operator (library_call.h).
+// replay them. Gradients are beside each operator (library_call.h), and so are shapes for tracing: kernels
+// for the Meta key. Shapes that depend on the data or on the device are registered from Python
+// (topomask/_ops.py).
 #include <torch/library.h>
 
 TORCH_LIBRARY(topomask, m) {
@@ -8,8 +9,10 @@ TORCH_LIBRARY(topomask, m) {
   const auto def = [&](const char* schema) { m.def(schema, tags); };
 
   // Graphs: row_ptr [N+1] int64, col [E] int32, weight [E] float32; `directed` is a bool tensor [].
-  def("graph_from_edges(Tensor edge_index, Tensor? edge_weight, int num_nodes, bool undirected, "
-      "str duplicates, str self_loops) -> (Tensor, Tensor, Tensor, Tensor)");
+  // graph_from_edges: the last is where the graphs of a batch begin, [graphs+1], or [0] where there is none.
+  def("graph_from_edges(Tensor edge_index, Tensor? edge_weight, int? num_nodes, bool undirected, "
+      "str duplicates, str self_loops, Tensor? batch=None, Tensor? ptr=None) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_csr(Tensor row_ptr, Tensor col, Tensor? weight) -> (Tensor, Tensor, Tensor, Tensor)");
   def("graph_from_dense(Tensor adjacency) -> (Tensor, Tensor, Tensor, Tensor)");
   def("load_graph(str spec, str[] option_names, str[] option_words) "
@@ -19,6 +22,7 @@ TORCH_LIBRARY(topomask, m) {
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
+  def("checked_nodes(Tensor nodes, int num_nodes) -> Tensor");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
 
   // Neighbours: index [Q, k] int32, squared distances [Q, k], count [Q] int32; or edges [2, E] int64.
@@ -26,11 +30,12 @@ TORCH_LIBRARY(topomask, m) {
       "bool? include_self) -> (Tensor, Tensor, Tensor)");
   def("knn_edges(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "
       "bool? include_self) -> Tensor");
-  def("radius(Tensor points, float r, int max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
+  def("radius(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, Tensor? query_ptr, "
       "Tensor? box, bool? include_self) -> (Tensor, Tensor, Tensor)");
   def("radius_edges(Tensor points, float r, int? max_neighbours, Tensor? queries, Tensor? ptr, "
       "Tensor? query_ptr, Tensor? box, bool? include_self) -> Tensor");
-  def("ptr_of_batch(Tensor batch, int num_graphs) -> Tensor");
+  // [1, graphs+1] of the graph of every point, or [2, graphs+1] of every point and every query.
+  def("batch_ptrs(Tensor? batch, Tensor? query_batch, bool has_queries) -> Tensor");
 
   // Walks: row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
   def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
@@ -63,6 +68,8 @@ TORCH_LIBRARY(topomask, m) {
       "ScalarType dtype, int[] needs) -> Tensor[]");
   def("mask_pattern(str mask, Tensor[] constants, Tensor[] parameters) -> Tensor[]");
   def("mask_features(str mask, Tensor[] constants, Tensor[] parameters, int head) -> Tensor[]");
+  def("feature_products(str mask, Tensor[] constants, Tensor[] parameters, Tensor rows, Tensor columns) "
+      "-> Tensor");
   def("forget_masks() -> ()");
   def("cuda_is_built() -> bool");
 
@@ -89,7 +96,7 @@ TORCH_LIBRARY(topomask, m) {
   def("attention_saved(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
       "str engine) -> int[][]");
   // Over the entries of a pattern, with a weight or an additive bias for each.
-  def("csr_attention(Tensor q, Tensor k, Tensor v, Tensor row_ptr, Tensor col, Tensor? values, bool is_bias, "
+  def("csr_attention(Tensor q, Tensor k, Tensor v, Tensor row_ptr, Tensor col, Tensor? weight, Tensor? bias, "
       "str kind, str feature_map, str engine, float? epsilon, int? num_features, int feature_seed, float? "
       "guard, "
       "int? max_workspace, bool check_finite) -> Tensor");
@@ -98,6 +105,7 @@ TORCH_LIBRARY(topomask, m) {
       "epsilon, "
       "int? num_features, int feature_seed, int? max_workspace) -> (Tensor, Tensor, Tensor, int)");
   def("column_result(Tensor sums, Tensor v, float? guard) -> Tensor");
-  def("plan_attention(str mask, int[] shape, ScalarType dtype, Device device, str kind, str feature_map, "
-      "str engine, int? num_features, int? max_workspace) -> str");
+  def("plan_attention(Tensor q, Tensor v, str mask, str kind, str feature_map, str engine, int? "
+      "num_features, "
+      "int? max_workspace) -> str");
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "ops/arguments.h"
 
 namespace topomask::ops {
 
@@ -181,6 +182,14 @@ Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at:
   const Tensors leaves = new_leaves(inputs);
   for (std::size_t i = 0; i < leaves.size(); ++i) leaves[i].requires_grad_(needs[i]);
   return filled(gradients(run(leaves), leaves, grad.detach(), /*keep_graph=*/false), inputs, needs);
+}
+
+Tensors gradient_shapes(const Tensors& inputs, at::IntArrayRef needs) {
+  Tensors gradients;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    gradients.push_back(needs[i] != 0 ? shape_only(inputs[i].sym_sizes(), inputs[i])
+                                      : at::empty({0}, inputs[i].options()));
+  return gradients;
 }
 
 at::Tensor without_graph(const TensorFunction& run, const Tensors& inputs) {

@@ -50,6 +50,9 @@ at::Tensor differentiable(const Tensors& inputs, const LibraryCall& call);
 Tensors gradients_of(const TensorFunction& run, const Tensors& inputs, const at::Tensor& grad,
                      const std::vector<bool>& needs);
 
+// For the Meta key: the shapes of what gradients_of returns.
+Tensors gradient_shapes(const Tensors& inputs, at::IntArrayRef needs);
+
 // `needs` as the operators take it.
 inline std::vector<bool> wanted(at::IntArrayRef needs) {
   return std::vector<bool>(needs.begin(), needs.end());

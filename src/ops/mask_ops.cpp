@@ -1,12 +1,16 @@
 // Masks of the catalogue as operators: how they are made, and what can be asked of them.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
+#include <fmt/ranges.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/parallel.h"
 #include "ops/arguments.h"
 #include "ops/expressions.h"
 #include "ops/library_call.h"
@@ -16,6 +20,7 @@
 namespace topomask::ops {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using ExpressionTensors = std::tuple<std::string, Tensors, Tensors>;
 
 ExpressionTensors tensors_of(Expression expression) {
@@ -37,7 +42,13 @@ MaskRequest request_of(std::string_view name, at::TensorList graph, bool directe
   return request;
 }
 
-// `given`: the parameters that do not start as the catalogue says.
+std::string_view only_parameter(std::string_view mask) {
+  const MaskInfo& info = mask_info(mask);
+  check(info.parameters.size() == 1, "{}: there is no argument 'init'", info.python_name);
+  return info.parameters[0].name;
+}
+
+// `given`: the parameters that do not start as the catalogue says; `init` is the only one that there is.
 ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool directed,
                                std::int64_t out_degree, std::int64_t num_nodes, std::int64_t heads,
                                std::string_view settings, const c10::List<std::string>& given_names,
@@ -48,7 +59,10 @@ ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool
   request.device = device;
   check(given_names.size() == given.size(), "make_mask: expected a name for each of {} tensors, got {}",
         given.size(), given_names.size());
-  for (std::size_t i = 0; i < given.size(); ++i) request.parameters[given_names.get(i)] = given[i];
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string parameter = given_names.get(i);
+    request.parameters[parameter == "init" ? std::string(only_parameter(name)) : parameter] = given[i];
+  }
   return tensors_of(describe_mask(request, graph.size() == 4 ? graph[3] : at::Tensor()));
 }
 
@@ -71,20 +85,75 @@ std::string combine_masks_op(std::string_view name, const c10::List<std::string>
       .recipe;
 }
 
-// The catalogue as JSON, for documentation and its tests.
+// A default as a JSON value; null where it depends on the graph.
+Json default_of(const MaskSetting& setting) {
+  const std::string text(setting.fallback);
+  if (text.empty()) return nullptr;
+  switch (setting.type) {
+    case SettingType::integer:
+      return std::stoll(text);
+    case SettingType::real:
+      return std::stod(text);
+    case SettingType::flag:
+      return text == "true";
+    default:
+      return text;
+  }
+}
+
+// What a class of another language takes beside the graph: settings, `heads`, and parameters by their names.
+// A parameter that is alone, and more than a number for each head, is called `init`; where there is a setting
+// of that name, it is text or a tensor. `start`: what a parameter is where it is not given.
+Json arguments_of(const MaskInfo& info) {
+  Json arguments = Json::array();
+  for (const MaskSetting& setting : info.settings)
+    arguments.push_back(
+        {{"name", setting.name}, {"default", default_of(setting)}, {"description", setting.description}});
+  std::vector<std::string_view> names;
+  for (const MaskParameter& parameter : info.parameters) names.push_back(parameter.name);
+  if (names.empty()) return arguments;
+  arguments.push_back({{"name", "heads"},
+                       {"default", 1},
+                       {"description", fmt::format("each has its own {}; 1 is one mask that serves all",
+                                                   fmt::join(names, " and "))}});
+  for (const MaskParameter& parameter : info.parameters) {
+    const bool number = parameter.shape == "[heads]";
+    const std::string_view name = names.size() == 1 && !number ? "init" : parameter.name;
+    const auto setting = std::find_if(arguments.begin(), arguments.end(),
+                                      [&](const Json& known) { return known["name"] == name; });
+    if (setting == arguments.end()) {
+      arguments.push_back({{"name", name},
+                           {"default", nullptr},
+                           {"description", fmt::format("{} at the start, {}{}", parameter.name,
+                                                       number ? "a number or " : "", parameter.shape)},
+                           {"start", parameter.start}});
+    } else {
+      (*setting)["description"] =
+          fmt::format("{}, or a tensor {}", (*setting)["description"].get<std::string>(), parameter.shape);
+      arguments.push_back(
+          {{"name", "dtype"},
+           {"default", nullptr},
+           {"description", fmt::format("of {}, float32 where it is not given", parameter.name)}});
+    }
+  }
+  return arguments;
+}
+
+// The catalogue as JSON: the Python classes have their arguments and docstrings from it.
 std::string mask_catalogue_op() {
-  nlohmann::ordered_json catalogue = nlohmann::ordered_json::array();
+  Json catalogue = Json::array();
   for (const MaskInfo& info : mask_catalogue()) {
-    nlohmann::ordered_json row = {
+    Json row = {
         {"name", info.name},       {"python_name", info.python_name}, {"description", info.description},
         {"product", info.product}, {"structure", info.structure},     {"on_graph", info.on_graph},
-        {"by_name", info.by_name}};
+        {"by_name", info.by_name}, {"settings", Json::array()},       {"parameters", Json::array()}};
     for (const MaskSetting& setting : info.settings)
       row["settings"].push_back(
-          {{"name", setting.name}, {"default", setting.fallback}, {"description", setting.description}});
+          {{"name", setting.name}, {"default", default_of(setting)}, {"description", setting.description}});
     for (const MaskParameter& parameter : info.parameters)
       row["parameters"].push_back(
           {{"name", parameter.name}, {"shape", parameter.shape}, {"start", parameter.start}});
+    row["arguments"] = arguments_of(info);
     catalogue.push_back(std::move(row));
   }
   return catalogue.dump();
@@ -204,6 +273,24 @@ Tensors mask_pattern_op(std::string_view recipe, at::TensorList constants, at::T
   return result;
 }
 
+// Features as rows on the CPU.
+class CsrFeatures {
+ public:
+  CsrFeatures(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& values)
+      : row_ptr_(row_ptr.cpu()), col_(col.cpu()), values_(values.to(at::kCPU, at::kDouble).contiguous()) {}
+
+  std::int64_t num_nodes() const { return row_ptr_.size(0) - 1; }
+  template <class Visit>
+  void for_row(std::int64_t i, Visit&& visit) const {
+    const std::int64_t* begin = row_ptr_.const_data_ptr<std::int64_t>();
+    for (std::int64_t e = begin[i]; e < begin[i + 1]; ++e)
+      visit(col_.const_data_ptr<std::int32_t>()[e], values_.const_data_ptr<double>()[e]);
+  }
+
+ private:
+  at::Tensor row_ptr_, col_, values_;
+};
+
 // Phi and Psi of a head, as row_ptr, col and values each.
 Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
                          std::int64_t head) {
@@ -223,7 +310,60 @@ Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::
   return result;
 }
 
+// The entries of Phi Psi^T between some rows and columns, [m, n] float64; of the first head.
+at::Tensor feature_products(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                            const at::Tensor& rows, const at::Tensor& columns) {
+  const Tensors parts = mask_features_op(recipe, constants, parameters, 0);
+  const auto numbers = [](const at::Tensor& x) { return x.to(at::kCPU, at::kLong).contiguous(); };
+  const at::Tensor row = numbers(rows), column = numbers(columns);
+  const CsrFeatures phi(parts[0], parts[1], parts[2]), psi(parts[3], parts[4], parts[5]);
+  for (const at::Tensor& nodes : {row, column})
+    check(nodes.dim() == 1 && nodes.ge(0).logical_and(nodes.lt(phi.num_nodes())).all().item<bool>(),
+          "feature_products: expected [n] nodes from 0 to {}", phi.num_nodes() - 1);
+  at::Tensor result = at::empty({row.size(0), column.size(0)}, at::kDouble);
+  double* out = result.mutable_data_ptr<double>();
+  const std::int64_t *from = row.const_data_ptr<std::int64_t>(), *to = column.const_data_ptr<std::int64_t>();
+  // One column is written out densely at a time, and cleared again.
+  parallel_for(column.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> dense(static_cast<std::size_t>(phi.num_nodes()), 0.0);
+    for (std::int64_t j = begin; j < end; ++j) {
+      psi.for_row(to[j], [&](std::int32_t node, double value) { dense[node] = value; });
+      for (std::int64_t i = 0; i < row.size(0); ++i) {
+        double sum = 0;
+        phi.for_row(from[i], [&](std::int32_t node, double value) { sum += value * dense[node]; });
+        out[i * column.size(0) + j] = sum;
+      }
+      psi.for_row(to[j], [&](std::int32_t node, double) { dense[node] = 0; });
+    }
+  });
+  return result;
+}
+
+// ---- shapes for tracing ----
+
+at::Tensor mask_multiply_shape(std::string_view, at::TensorList, at::TensorList, const at::Tensor& x, bool) {
+  return shape_only(x.sym_sizes(), x);
+}
+
+Tensors mask_multiply_backward_shapes(const at::Tensor&, std::string_view, at::TensorList,
+                                      at::TensorList parameters, const at::Tensor& x, bool,
+                                      at::IntArrayRef needs) {
+  return gradient_shapes(with_x(x, parameters), needs);
+}
+
+Tensors mask_view_backward_shapes(const at::Tensor&, std::string_view, at::TensorList,
+                                  at::TensorList parameters, std::string_view, at::ScalarType,
+                                  at::IntArrayRef needs) {
+  return gradient_shapes(parameters.vec(), needs);
+}
+
 }  // namespace
+
+TORCH_LIBRARY_IMPL(topomask, Meta, m) {
+  m.impl("mask_multiply", mask_multiply_shape);
+  m.impl("mask_multiply_backward", mask_multiply_backward_shapes);
+  m.impl("mask_view_backward", mask_view_backward_shapes);
+}
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("make_mask", make_mask_op);
@@ -238,6 +378,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("mask_view_backward", mask_view_backward_op);
   m.impl("mask_pattern", mask_pattern_op);
   m.impl("mask_features", mask_features_op);
+  m.impl("feature_products", feature_products);
   m.impl("forget_masks", forget_expired_masks);
   m.impl("cuda_is_built", cuda_is_built);
 }

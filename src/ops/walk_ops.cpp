@@ -118,7 +118,39 @@ at::Tensor modulate_autograd(const at::Tensor& f, const at::Tensor& deposit_ptr,
   return differentiable({f}, call);
 }
 
+// ---- shapes for tracing ----
+
+at::Tensor sample_walks_shape(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor&,
+                              std::int64_t num_walks, std::int64_t max_hops, std::string_view, double,
+                              at::ArrayRef<double>, std::string_view, std::string_view, std::int64_t,
+                              std::int64_t) {
+  return shape_only({row_ptr.sym_size(0) - 1, num_walks, max_hops + 1}, col);
+}
+
+at::Tensor exact_kernel_shape(const at::Tensor& row_ptr, const at::Tensor&, const at::Tensor&, bool,
+                              std::string_view) {
+  const c10::SymInt nodes = row_ptr.sym_size(0) - 1;
+  return shape_only({nodes, nodes}, row_ptr, at::kDouble);
+}
+
+at::Tensor modulate_shape(const at::Tensor& f, const at::Tensor& deposit_ptr, const at::Tensor&,
+                          const at::Tensor&) {
+  return shape_only({f.sym_size(0), deposit_ptr.sym_size(0) - 1}, f);
+}
+
+at::Tensor modulate_backward_shape(const at::Tensor&, const at::Tensor& f, const at::Tensor&,
+                                   const at::Tensor&, const at::Tensor&) {
+  return shape_only(f.sym_sizes(), f);
+}
+
 }  // namespace
+
+TORCH_LIBRARY_IMPL(topomask, Meta, m) {
+  m.impl("sample_walks", sample_walks_shape);
+  m.impl("exact_kernel", exact_kernel_shape);
+  m.impl("modulate", modulate_shape);
+  m.impl("modulate_backward", modulate_backward_shape);
+}
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("sample_features", sample_features_op);

@@ -7,6 +7,8 @@
 #include "core/check.h"
 #include "core/suggest.h"
 #include "nn/rules.h"
+#include "topomask/mask_catalogue.h"
+#include "topomask/masks.h"
 #include "topomask/runs.h"
 
 namespace topomask {
@@ -14,53 +16,69 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The variant's mask, or null.
+// The variant's mask, or null: its class in Python, whether on the grid's graph, its arguments in each layer,
+// its parameter at the start (the same for every head), and whether |M| is taken.
 Json mask_json(const VitOptions& o) {
   const auto floats = [](const at::Tensor& values) {
     return std::vector<double>(values.const_data_ptr<float>(),
                                values.const_data_ptr<float>() + values.numel());
   };
-  Json mask = {{"name", nullptr}, {"absolute", true}, {"squared", false}};
+  const std::int64_t nodes = o.grid_height() * o.grid_width();
+  const char* name = nullptr;
+  Json arguments = {{"heads", o.heads}}, init = nullptr;
   switch (o.attention) {
     case AttentionVariant::softmax:
     case AttentionVariant::linear:
       return nullptr;
     case AttentionVariant::toeplitz:
-      mask["name"] = "toeplitz";
+      name = "toeplitz";
+      arguments["extent"] = {o.grid_height(), o.grid_width()};
+      arguments["transform"] = word_of(OffsetTransform::absolute);
       break;
     case AttentionVariant::power_series:
-      mask["name"] = "power-series";
-      mask["squared"] = true;
+      name = "power-series";
+      arguments.update({{"max_power", o.mask.max_hops}, {"squared", true}});
       break;
     case AttentionVariant::learned_features:
-      mask["name"] = "learned-features";
+      name = "learned-features";
+      arguments.update({{"num_nodes", nodes}, {"rank", nodes}});
       break;
     case AttentionVariant::neighbours:
-      mask["name"] = "neighbours";
-      mask["absolute"] = false;
+      name = "neighbours";
+      arguments = {{"hops", o.mask.neighbour_hops}};
       break;
     case AttentionVariant::softmax_grf:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
-      mask["name"] = "grf";
-      mask["ensembles"] = std::string(word_of(mask_ensembles(o.attention)));
-      mask["importance_weights"] = has_importance_weights(o.attention);
+      name = "grf";
+      arguments.update({{"num_walks", o.mask.num_walks},
+                        {"p_halt", o.mask.p_halt},
+                        {"max_hops", o.mask.max_hops},
+                        {"ensembles", word_of(mask_ensembles(o.attention))},
+                        {"coupling", word_of(o.mask.coupling)},
+                        {"shared_walks", o.mask.share_walks},
+                        {"importance_weights", has_importance_weights(o.attention)}});
       break;
   }
   const std::optional<VariantParameter> parameter = mask_parameter(o);
-  mask["parameter"] = nullptr;
-  mask["init"] = nullptr;
-  if (parameter) {
-    mask["parameter"] = parameter->name;
-    if (parameter->name == "f") mask["init"] = floats(initial_f(o.mask.max_hops));
-    if (parameter->name == "offsets")
-      mask["init"] = std::vector<double>(static_cast<std::size_t>(parameter->sizes[1]), 1.0);
+  if (parameter && parameter->name == "f") init = floats(initial_f(o.mask.max_hops));
+  if (parameter && parameter->name == "offsets")
+    init = std::vector<double>(static_cast<std::size_t>(parameter->sizes[1]), 1.0);
+  Json layers = Json::array();
+  for (std::int64_t layer = 0; layer < o.layers; ++layer) {
+    layers.push_back(arguments);
+    if (std::string_view(name) == "grf") layers.back()["seed"] = layer_walk_seed(o.mask, layer);
   }
-  Json seeds = Json::array();
-  for (std::int64_t layer = 0; layer < o.layers; ++layer) seeds.push_back(layer_walk_seed(o.mask, layer));
-  mask["seeds"] = std::move(seeds);
-  return mask;
+  const MaskInfo& info = mask_info(name);
+  // The offsets of a Toeplitz mask have their magnitude taken already.
+  const bool absolute =
+      o.attention != AttentionVariant::neighbours && o.attention != AttentionVariant::toeplitz;
+  return {{"class", info.python_name},
+          {"on_graph", info.on_graph},
+          {"layers", std::move(layers)},
+          {"init", std::move(init)},
+          {"absolute", absolute}};
 }
 
 // What vit_options_from_json reads: a key, how it is written, how it is read.

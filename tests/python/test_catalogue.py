@@ -1,10 +1,13 @@
 """Names, defaults and descriptions stand in the library's catalogue; all that repeats them for a reader agrees."""
 
 import inspect
+import pickle
+import pydoc
 import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import topomask
 import torch
@@ -25,28 +28,104 @@ def make(info: dict) -> topomask.Mask:
     return kind(graph if info["on_graph"] else graph.num_nodes)
 
 
+# The arguments that may go without their names. What calls of today's programs rely on is not to change.
+POSITIONAL = {
+    "GRFMask": "graph num_walks p_halt max_hops heads seed",
+    "PowerSeriesMask": "graph max_power heads",
+    "NoMask": "num_nodes",
+    "CausalMask": "num_nodes",
+    "NeighbourMask": "graph hops",
+    "DegreeMask": "graph heads",
+    "ToeplitzMask": "extent heads",
+    "ForestMask": "graph heads",
+    "HypercubeHeatMask": "graph heads",
+    "ShortestPathMask": "graph max_distance heads",
+    "LearnedFeaturesMask": "num_nodes rank heads",
+    "SineSPEMask": "num_nodes realisations heads",
+    "ConvolutionalSPEMask": "num_nodes realisations heads",
+}
+NAMED = {
+    "GRFMask": "init ensembles coupling shared_walks step length importance_weights normalise dtype",
+    "PowerSeriesMask": "init squared normalise dtype",
+    "NoMask": "",
+    "CausalMask": "",
+    "NeighbourMask": "include_self",
+    "DegreeMask": "max_degree init",
+    "ToeplitzMask": "decay transform init",
+    "ForestMask": "a b weighted",
+    "HypercubeHeatMask": "beta laplacian",
+    "ShortestPathMask": "decay init max_bytes",
+    "LearnedFeaturesMask": "init seed",
+    "SineSPEMask": "waves frequencies gains phases seed",
+    "ConvolutionalSPEMask": "taps query_filter key_filter seed",
+}
+
+
 @pytest.mark.parametrize("info", BY_NAME, ids=lambda info: info["name"])
-def test_python_classes_have_the_settings_parameters_and_defaults_of_the_catalogue(info: dict) -> None:
+def test_python_classes_take_what_the_catalogue_says(info: dict) -> None:
     kind = getattr(topomask, info["python_name"])
-    signature = inspect.signature(kind.__init__).parameters
-    settings = {setting["name"]: setting for setting in info.get("settings", [])}
     if kind is topomask.GRFMask and info["name"] != "grf":
         return  # the same class with other settings
-    arguments = set(signature) - {"self", "graph", "heads", "num_nodes", "dtype", "init"}
-    given = {parameter["name"] for parameter in info.get("parameters", [])}
-    assert arguments - given == set(settings) - {"init"}
-    for name in arguments - {"extent"}:
-        assert signature[name].default in (None, inspect.Parameter.empty), f"{name} has a default of its own"
-    text = inspect.getdoc(kind) or ""
-    for name, setting in settings.items():
-        if name in ("init", "seed", "max_bytes") or not setting["default"]:
-            continue
-        default = {"true": "True", "false": "False"}.get(setting["default"], setting["default"])
-        place = re.search(rf"^\s*{name}: ", text, re.M)
-        said = text[place.end() : place.end() + 400] if place else text
-        assert f'"{default}"' in said or f"({default})" in said, f"{kind.__name__} does not say that {name} is {default}"
-    mask = make(info)
-    assert {name for name, _ in mask.named_parameters()} == given
+    signature = inspect.signature(kind).parameters
+    in_order = [name for name, own in signature.items() if own.kind is own.POSITIONAL_OR_KEYWORD]
+    assert in_order == POSITIONAL[kind.__name__].split()
+    assert set(signature) - set(in_order) == set(NAMED[kind.__name__].split())
+    lines = pydoc.render_doc(kind, renderer=pydoc.plaintext).splitlines()
+    text = " ".join(" ".join(line.removeprefix(" |") for line in lines).split())
+    assert info["description"] in text and info["product"] in text
+    settings = {setting["name"] for setting in info["settings"]}
+    for setting in info["settings"]:
+        assert f"{setting['name']}: {setting['description']}" in text
+        if setting["default"] is not None:
+            assert signature[setting["name"]].default == setting["default"]
+            assert f"{setting['name']}={setting['default']!r}" in text  # in the signature
+            described = text[text.index(f"{setting['name']}: {setting['description']}") :]
+            assert described.index(f"({setting['default']!r}).") < 500
+    for parameter in info["parameters"]:
+        assert parameter["name"] in text and parameter["shape"] in text
+        assert "init" in settings or f"({parameter['start']})." in text
+        assert kind.__annotations__[parameter["name"]] == "nn.Parameter"
+    assert {name for name, _ in make(info).named_parameters()} == {p["name"] for p in info["parameters"]}
+
+
+def test_arguments_by_place_and_by_name_are_the_same(karate: topomask.Graph) -> None:
+    by_place = topomask.GRFMask(karate, 4, 0.3, 5, 2, 9)
+    by_name = topomask.GRFMask(graph=karate, num_walks=4, p_halt=0.3, max_hops=5, heads=2, seed=9, init=None)
+    assert repr(by_place) == repr(by_name)
+    assert torch.equal(by_place.dense(), by_name.dense())
+    assert topomask.GRFMask(karate, np.int64(4), np.float64(0.3), 5, 2, torch.tensor(9)).heads == 2
+    assert topomask.GRFMask(karate, length=[1, 0.5, 0.25]).f.shape == (1, 3)
+    assert topomask.GRFMask(karate, max_hops=1, init=torch.ones(1, 2).double()).f.dtype == torch.float32
+    assert topomask.GRFMask(karate, max_hops=1, init=[1, 2], dtype=torch.float64).f.tolist() == [[1.0, 2.0]]
+    assert topomask.ToeplitzMask((2, 3), init=torch.ones(1, 15).double()).offsets.dtype == torch.float64
+    assert topomask.ToeplitzMask([2, 3]).extent == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments, named, message",
+    [
+        ((), {"num_walk": 3}, "GRFMask: there is no argument 'num_walk', did you mean 'num_walks'?"),
+        ((), {"xyz": 3}, "GRFMask: there is no argument 'xyz', expected graph, num_walks, p_halt"),
+        ((), {"num_walks": 3}, "GRFMask: missing a required argument: 'graph'"),
+        ((None,), {}, "GRFMask: graph must be given, got None"),
+        ((1, 2, 3, 4, 5, 6, 7), {}, "GRFMask: too many positional arguments"),
+        ((1, 2), {"num_walks": 3}, "GRFMask: multiple values for argument 'num_walks'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: tuple, named: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        topomask.GRFMask(*arguments, **named)
+
+
+def test_classes_of_ones_own_are_derived_from_them(karate: topomask.Graph) -> None:
+    class Local(topomask.GRFMask):
+        def __init__(self, graph: topomask.Graph, hops: int) -> None:
+            super().__init__(graph, 4, max_hops=hops)
+
+    assert list(inspect.signature(Local).parameters) == ["graph", "hops"]
+    assert Local(karate, 2).f.shape == (1, 3)
+    copied = pickle.loads(pickle.dumps(topomask.GRFMask(karate, 4)))  # noqa: S301
+    assert torch.equal(copied.dense(), topomask.GRFMask(karate, 4).dense())
 
 
 def test_the_shell_knows_every_mask_and_setting() -> None:
@@ -55,7 +134,7 @@ def test_the_shell_knows_every_mask_and_setting() -> None:
     flat = " ".join(text.split())
     for info in BY_NAME:
         assert info["name"] in flat
-        for setting in info.get("settings", []):
+        for setting in info["settings"]:
             if setting["name"] not in ("seed", "init"):
                 assert "--" + setting["name"].replace("_", "-") in text
 

@@ -82,6 +82,40 @@ def test_batches(karate: Graph) -> None:
     assert bool((matrix[:34, 34:] == 0).all()) and bool((matrix[34:, :34] == 0).all())
 
 
+def test_weights_are_constants(karate: Graph) -> None:
+    edges = karate.to_dense().nonzero().T
+    ones = torch.ones(edges.shape[1], requires_grad=True)
+    for graph in (
+        Graph.from_edge_index(edges, 34, ones),
+        Graph.from_csr(karate.row_ptr, karate.col, ones),
+        Graph.from_dense(karate.to_dense().requires_grad_()),
+    ):
+        assert not graph.weight.requires_grad
+        assert torch.equal(graph.weight, karate.weight)
+
+
+def test_batches_of_points() -> None:
+    points, queries = torch.rand(9, 2), torch.rand(4, 2)
+    batch, query_batch = torch.tensor([0] * 5 + [1] * 4), torch.tensor([0, 1, 1, 2])
+    found = topomask.knn(points, 2, queries=queries, batch=batch, query_batch=query_batch)
+    by_ptr = {"ptr": torch.tensor([0, 5, 9, 9]), "query_ptr": torch.tensor([0, 1, 3, 4])}
+    expected = topomask.knn(points, 2, queries=queries, **by_ptr)
+    assert torch.equal(found.index, expected.index) and found.count.tolist() == [2, 2, 2, 0]
+    assert torch.equal(
+        topomask.knn(points, 2, box=1.0).index, topomask.knn(points, 2, box=torch.ones(2)).index
+    )
+    assert Graph.from_points(points, 2, batch=batch).ptr.tolist() == [0, 5, 9]
+    for make, error, message in (
+        (lambda: topomask.knn(points, 2, queries=queries, batch=batch), ValueError, "go together"),
+        (lambda: topomask.knn(points, 2, query_batch=query_batch), ValueError, "go together"),
+        (lambda: topomask.radius(points, 0.5), ValueError, "max_neighbours must be given"),
+        (lambda: Graph.from_points(points, 2, queries=queries), TypeError, "no argument 'queries'"),
+        (lambda: Graph.from_points(points, 2, k_=3), TypeError, "k_"),
+    ):
+        with pytest.raises(error, match=message):
+            make()
+
+
 def test_policies() -> None:
     edges = torch.tensor([[0, 0, 1], [1, 1, 1]])
     weights = torch.tensor([2.0, 3.0, 5.0])

@@ -51,7 +51,7 @@ def samples() -> dict[str, tuple]:
         "knn_edges": (torch.rand(10, 2), 2, None, torch.tensor([0, 4, 10]), None, torch.ones(2), None),
         "radius": (torch.rand(10, 2), 0.3, 4, torch.rand(3, 2), None, None, None, None),
         "radius_edges": (torch.rand(10, 2), 0.3, None, None, None, None, None, True),
-        "ptr_of_batch": (torch.tensor([0, 0, 2]), 3),
+        "batch_ptrs": (torch.tensor([0, 0, 2]), torch.tensor([1, 1]), True),
         "grid_graph": ([2, 3], False, False),
         "normalise": (*rows, False, "random-walk"),
         "transpose_graph": rows,
@@ -79,7 +79,7 @@ SAMPLES = samples()
 # These return words or numbers, make what is traced, or are made of other operators.
 UNTRACED = {
     "plan_attention", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph",
-    "make_mask", "mask_advice", "make_tensor_mask", "vit_settings", "load_vit", "combine_masks", "mask_features", "csr_attention", "column_operands",
+    "make_mask", "mask_advice", "make_tensor_mask", "vit_settings", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
     "column_result",
 }  # fmt: skip
 
