@@ -79,7 +79,7 @@ def attention(
     if recipe is None:
         assert mask is not None
         return _attend_columns(q, k, v, mask, feature_map, options)
-    return ops.attention(q, k, v, recipe, constants, parameters, *options)
+    return ops.attention.default(q, k, v, recipe, constants, parameters, *options)
 
 
 def plan_attention(

@@ -111,6 +111,8 @@ class LibraryMask(Mask):
 
     def _adopt(self, expression: Expression) -> None:
         """Takes over what an operator made; parameters that are there already stay."""
+        if "_recipe" not in self.__dict__:
+            weakref.finalize(self, ops.forget_masks)  # what the library made for the constants goes with them
         self._recipe, constants, parameters = expression
         self.num_nodes, self.heads = ops.mask_profile(self._recipe)[:2]
         for index, constant in enumerate(constants):
@@ -118,12 +120,10 @@ class LibraryMask(Mask):
         for name, parameter in zip(self._names, parameters, strict=True):
             if name not in self._parameters:
                 self.register_parameter(name, nn.Parameter(parameter))
-        # What the library made for the constants goes with them.
-        weakref.finalize(self, ops.forget_masks)
 
-    def _adopt_tensor(self, name: str, constants: list[Tensor], tensor: Tensor, learnable: bool) -> None:
-        """As a mask of one parameter."""
-        own = [tensor.detach().clone()]
+    def _adopt_tensors(self, name: str, constants: list[Tensor], learnable: bool, *tensors: Tensor) -> None:
+        """As a mask whose parameters are the tensors themselves."""
+        own = [tensor.detach().clone() for tensor in tensors]
         self._adopt((*ops.make_tensor_mask(name, constants, own), own))
         self.requires_grad_(learnable)
 

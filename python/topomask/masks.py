@@ -15,9 +15,9 @@ from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask, csr_te
 
 __all__ = [
     "AbsoluteMask", "BlockDiagonalMask", "CausalMask", "ConvolutionalSPEMask", "DegreeMask", "DenseMask",
-    "ForestMask", "GRFMask", "GlobalTokensMask", "HypercubeHeatMask", "LearnedFeaturesMask", "NeighbourMask",
-    "NoMask", "PowerSeriesMask", "ScaledMask", "ShortestPathMask", "SineSPEMask", "SparseMask", "SumMask",
-    "ToeplitzMask",
+    "ForestMask", "GRFMask", "GlobalTokensMask", "HypercubeHeatMask", "LearnedFeaturesMask", "LowRankMask",
+    "NeighbourMask", "NoMask", "PowerSeriesMask", "ScaledMask", "ShortestPathMask", "SineSPEMask",
+    "SparseMask", "SumMask", "ToeplitzMask",
 ]  # fmt: skip
 
 
@@ -147,7 +147,20 @@ class SparseMask(LibraryMask):
         super().__init__(row_ptr.shape[0] - 1)
         values = torch.as_tensor(values)
         rows = [row_ptr.to(values.device, torch.int64), col.to(values.device, torch.int32)]
-        self._adopt_tensor("sparse", rows, values, learnable)
+        self._adopt_tensors("sparse", rows, learnable, values)
+
+
+class LowRankMask(LibraryMask):
+    """left right^T of any factors, [N, R] or [heads, N, R], learnable if asked for."""
+
+    left: nn.Parameter
+    right: nn.Parameter
+    _names = ("left", "right")
+
+    def __init__(self, left: Tensor, right: Tensor, *, learnable: bool = False) -> None:
+        super().__init__(left.shape[-2])
+        both = [torch.as_tensor(factor) for factor in (left, right)]
+        self._adopt_tensors("low-rank", [], learnable, *(x[None] if x.dim() == 2 else x for x in both))
 
 
 class DenseMask(LibraryMask):
@@ -159,7 +172,7 @@ class DenseMask(LibraryMask):
     def __init__(self, matrix: Tensor, *, learnable: bool = False) -> None:
         super().__init__(matrix.shape[-1])
         matrix = torch.as_tensor(matrix)
-        self._adopt_tensor("dense", [], matrix[None] if matrix.dim() == 2 else matrix, learnable)
+        self._adopt_tensors("dense", [], learnable, matrix[None] if matrix.dim() == 2 else matrix)
 
 
 class SumMask(CombinedMask):

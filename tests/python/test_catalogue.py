@@ -155,3 +155,16 @@ def test_defaults_of_attention_are_the_librarys() -> None:
     q = torch.rand(1, 1, 5, 4)
     explicit = ops.attention(q, q, q, "", [], [], "linear", "relu", "auto", 1e-3, 64, 0, 1e-20, 0, False)
     assert torch.equal(topomask.attention(q, q, q), explicit)
+
+
+def test_python_has_every_mask_of_the_catalogue() -> None:
+    assert {info["python_name"] for info in CATALOGUE} <= set(topomask.masks.__all__)
+
+
+def test_low_rank_mask() -> None:
+    left, right = torch.rand(5, 2), torch.rand(3, 5, 2)
+    mask = topomask.LowRankMask(left.expand(3, 5, 2), right, learnable=True)
+    assert mask.heads == 3 and mask.rank() == 2
+    torch.testing.assert_close(mask.dense(), left @ right.mT)
+    assert {name for name, _ in mask.named_parameters()} == {"left", "right"}
+    assert not topomask.LowRankMask(left, left).left.requires_grad
