@@ -62,11 +62,9 @@ Settings list_settings(VitSettings& s) {
   list.add("embedding", s.model.embedding, "Width of a token");
   list.add("heads", s.model.heads, "Heads of attention; they divide the embedding");
   list.add("mlp", s.model.mlp, "Width inside the MLP");
-  list.add_choice("pooling", s.model.pooling,
-                  "What the classifier sees: the mean of all tokens, or a token of its own");
+  list.add_choice("pooling", s.model.pooling, "What the classifier sees");
   list.add("dropout", s.model.dropout, "Part of the activations that is dropped");
-  list.add_choice("initial-weights", s.model.initial_weights,
-                  "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
+  list.add_choice("initial-weights", s.model.initial_weights, "Distribution of the weights at the start");
   list.add("initial-positions", s.model.initial_positions,
            "Standard deviation of position embeddings at the start");
 

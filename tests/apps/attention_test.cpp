@@ -259,6 +259,15 @@ TEST(Attend, PrintsItsPlan) {
   for (const json& candidate : plan["candidates"]) EXPECT_GT(candidate["multiply_adds"].get<double>(), 0);
 }
 
+TEST(Attend, HelpGivesEachWordAndEachMaskItsOwnMeaning) {
+  const std::string help = run_program({"attend", "--help"}).out;
+  for (const char* part :
+       {"relu: max(x, 0) + epsilon", "identity: x, for q and k that are features already",
+        "favor: positive random features", "toeplitz: the offsets start as exp(-decay |offset|_1)",
+        "shortest-path: the table starts as exp(-decay k)", "asymmetric for grf-asymmetric"})
+    EXPECT_THAT(help, HasSubstr(part));
+}
+
 TEST(Attend, MistakesAreOneSentence) {
   const TemporaryDirectory scratch;
   const Inputs x(scratch, {9});

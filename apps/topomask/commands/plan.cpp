@@ -138,8 +138,7 @@ void add_plan_command(CLI::App& app) {
   sub->add_option("--error", request.error, "Largest error of an entry of the mask")->capture_default_str();
   sub->add_option("--confidence", request.confidence, "Probability of staying within it")
       ->capture_default_str();
-  add_choice(*sub, "Options", "--for", request.scope,
-             "Whether that holds for each entry by itself, or for all entries at once (union bound)");
+  add_choice(*sub, "Options", "--for", request.scope, "What --confidence is about");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
   add_run_options(*sub, command->run);
