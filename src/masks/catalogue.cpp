@@ -74,11 +74,12 @@ class Order {
     return parse_word<Value>(label(name), text(name));
   }
 
-  // A setting that follows from the size of a tensor, where the tensor is given and the setting is not.
+  // A setting that follows from the size of a tensor (dimension -1: the last), where that alone is given.
   std::int64_t integer_or_size(std::string_view setting_name, std::string_view parameter_name, int dimension,
                                std::int64_t less) const {
     const auto found = request_.parameters.find(std::string(parameter_name));
-    if (is_given(setting_name) || found == request_.parameters.end() || found->second.dim() <= dimension)
+    if (is_given(setting_name) || found == request_.parameters.end() ||
+        found->second.dim() <= std::max(dimension, 0))
       return integer(setting_name);
     return found->second.size(dimension) - less;
   }
@@ -177,8 +178,8 @@ FeatureOptions feature_options(const Order& order) {
           order.owner(), length);
   }
   const bool follows = walks.length == LengthLaw::survival && !order.is_given("max_hops");
-  const std::int64_t hops =
-      follows ? static_cast<std::int64_t>(walks.survival.size()) - 1 : order.integer("max_hops");
+  const std::int64_t hops = follows ? static_cast<std::int64_t>(walks.survival.size()) - 1
+                                    : order.integer_or_size("max_hops", "f", -1, 1);
   check(hops >= 0 && hops <= kMostHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(),
         kMostHops, hops);
   walks.max_hops = static_cast<int>(hops);
@@ -200,7 +201,7 @@ MaskPtr make_grf(const Order& order) {
 }
 
 MaskPtr make_power_series(const Order& order) {
-  const std::int64_t last = order.integer("max_power");
+  const std::int64_t last = order.integer_or_size("max_power", "alpha", -1, 1);
   check(last >= 0 && last <= kMostHops, "{}: max_power must be between 0 and {}, got {}", order.owner(),
         kMostHops, last);
   const bool squared = order.flag("squared");

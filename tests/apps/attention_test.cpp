@@ -244,6 +244,29 @@ TEST(Attend, StructuredMasksHaveTheirClosedForms) {
               [](auto i, auto j) { return i == j ? 1.25 : 0.5; });
 }
 
+// A file of learned parameters says by itself how many terms the series has.
+TEST(Attend, SizesFollowFromTheParametersOfAFile) {
+  const TemporaryDirectory scratch;
+  const Inputs x(scratch, {12});
+  const std::string file = scratch.path("mask.safetensors"), again = scratch.path("again.safetensors");
+  const std::vector<std::string> graph = {"--graph", "grid:3x4", "--seed", "5"};
+  const std::vector<std::string> series = {"--f", "1,0.5,0.25,0.125,0.0625"};
+  for (const auto& [mask, flag] :
+       {std::pair{"grf", "--max-hops"}, std::pair{"power-series", "--max-power"}}) {
+    const std::vector<std::string> common = joined(graph, {"--mask", mask});
+    const NumpyArray made =
+        attend(scratch, x, joined(common, joined(series, {flag, "4", "--out-parameters", file})));
+    expect_near(attend(scratch, x, joined(common, {"--parameters", file, "--out-parameters", again})),
+                made.value, 1e-5, mask);
+    EXPECT_EQ(read_whole_file(again), read_whole_file(file)) << mask;
+    // Another size that is asked for is a mistake.
+    expect_rejected(
+        joined(joined({"attend", "--out", scratch.path("o.npy"), "--parameters", file, flag, "6"}, x.files),
+               common),
+        "must be");
+  }
+}
+
 TEST(Attend, PrintsItsPlan) {
   const TemporaryDirectory scratch;
   const Inputs x(scratch, {9});
