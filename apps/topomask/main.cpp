@@ -17,6 +17,7 @@
 #include "commands/commands.h"
 #include "core/suggest.h"
 #include "interrupt.h"
+#include "program_version.h"
 #include "progress.h"
 #include "provenance.h"
 #include "topomask/error.h"
@@ -80,7 +81,7 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
 
 int run(int argc, char** argv) {
   CLI::App app("Topological masking of linear attention with graph random features", "topomask");
-  app.set_version_flag("--version", TOPOMASK_VERSION);
+  app.set_version_flag("--version", program_version());
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   app.footer(

@@ -29,7 +29,8 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
 TEST(Version, IsPrinted) {
   const ProgramResult result = run_program({"--version"});
   EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.out, ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(result.out,
+              ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+( \\([0-9a-f]+(\\+changes)?\\))?\n"));
 }
 
 TEST(GraphCommand, DescribesTheKarateClub) {

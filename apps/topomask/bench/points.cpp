@@ -22,6 +22,7 @@
 #include "options/choices.h"
 #include "options/dtypes.h"
 #include "options/options.h"
+#include "program_version.h"
 #include "table.h"
 #include "topomask/device.h"
 #include "topomask/graph_builders.h"
@@ -137,7 +138,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                         {"device", device.is_cuda() ? device_name(device) : cpu_model()},
                         {"threads", num_threads()},
                         {"repeats", command.repeats},
-                        {"version", TOPOMASK_VERSION}};
+                        {"version", program_version()}};
   if (command.run.json) {
     Json json = {{"results", Json::array()}, {"limits", limits.to_json()}, {"setting", setting}};
     for (const Part& part : parts) {

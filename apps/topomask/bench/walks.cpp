@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "options/options.h"
+#include "program_version.h"
 #include "progress.h"
 #include "table.h"
 #include "topomask/device.h"
@@ -90,7 +91,7 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
                        {"p_halt", command.p_halt ? nlohmann::ordered_json(*command.p_halt) : nullptr},
                        {"repeats", command.repeats},
                        {"spread", "largest - smallest"}};
-    json["machine"] = {{"version", TOPOMASK_VERSION},
+    json["machine"] = {{"version", program_version()},
                        {"threads", num_threads()},
                        {"cpu", cpu_model()},
                        {"gpu", device_name(command.device)}};
@@ -118,7 +119,7 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
     }
     fmt::print("{}: {} nodes, {} walks of {} hops, {} repeats, {} thread(s), {}, topomask {}\n",
                command.graph.spec, format_count(static_cast<double>(graph.num_nodes())), command.num_walks,
-               command.hops, command.repeats, num_threads(), cpu_model(), TOPOMASK_VERSION);
+               command.hops, command.repeats, num_threads(), cpu_model(), program_version());
   }
 }
 
