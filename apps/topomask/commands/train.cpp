@@ -142,6 +142,10 @@ void add_train_vit_command(CLI::App& train) {
 void add_train_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("train", "Train a model");
   sub->require_subcommand(1);
+  sub->footer(
+      "Examples:\n"
+      "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+      "  topomask train vit --help");
   add_train_vit_command(*sub);
 }
 
