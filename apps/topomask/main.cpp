@@ -17,6 +17,7 @@
 #include "commands/commands.h"
 #include "core/suggest.h"
 #include "interrupt.h"
+#include "options/flag_names.h"
 #include "program_version.h"
 #include "progress.h"
 #include "provenance.h"
@@ -111,6 +112,8 @@ int run(int argc, char** argv) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
     return report(kBadInput, parse_error_message(app, error));
+  } catch (const topomask::Error& error) {
+    return report(kBadInput, with_flag_name(selected_command(app), error.what()));
   }
 }
 
@@ -131,8 +134,6 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const Interrupted& request) {
     return report(kInterrupted, request.what());
-  } catch (const topomask::Error& error) {
-    return report(kBadInput, error.what());
   } catch (const std::bad_alloc&) {
     return report(kInternalFailure, "out of memory");
   } catch (const std::exception& error) {

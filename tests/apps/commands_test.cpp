@@ -37,7 +37,7 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
     const ProgramResult result = run_program(arguments);
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(result.err, "");
-    EXPECT_THAT(result.out, HasSubstr("Example"));
+    ASSERT_THAT(result.out, HasSubstr("Example"));
     // Its own: a command without examples would show those of the command above it.
     std::string name = "  topomask";
     for (std::size_t i = 0; i + 1 < arguments.size(); ++i) name += " " + arguments[i];

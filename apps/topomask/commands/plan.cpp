@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
+#include "core/check.h"
 #include "options/attention_options.h"
 #include "options/choices.h"
 #include "options/options.h"
@@ -110,6 +111,8 @@ void print_text(const FeaturePlan& plan, const PlanCommand& command) {
 
 void run_plan(const PlanCommand& command) {
   command.run.apply();
+  check(command.request.features >= 1, "--m: expected at least 1, got {}", command.request.features);
+  check(command.request.channels >= 1, "--d: expected at least 1, got {}", command.request.channels);
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   // The number of walks is what the plan finds; any valid (even) one passes the checks here.
   const FeatureOptions options = command.walks.to_feature_options(WalkOptions{}.num_walks, command.run.seed);
