@@ -19,6 +19,7 @@ struct Setting {
   std::string type_name;                        // for a help text
   std::function<void(const std::string&)> set;  // throws std::invalid_argument with what was expected
   std::function<std::string()> get;
+  std::string help_off = {};  // what a boolean that is on by default does when it is off
 };
 
 class Settings {
@@ -29,7 +30,8 @@ class Settings {
   void add(const std::string& key, std::uint64_t& target, const std::string& help);
   void add(const std::string& key, int& target, const std::string& help);
   void add(const std::string& key, double& target, const std::string& help);
-  void add(const std::string& key, bool& target, const std::string& help);
+  // `help_off` is for --no-KEY.
+  void add(const std::string& key, bool& target, const std::string& help, const std::string& help_off = "");
   // One of the words of an enumeration; their meanings are added to `help`.
   template <class Value>
   void add_choice(const std::string& key, Value& target, const std::string& help) {

@@ -51,7 +51,7 @@ Settings list_settings(VitSettings& s) {
   list.section("data");
   list.add("data", s.data, "Which images; 'topomask train vit --help' lists the forms");
   list.add("batch", s.batch, "Images in a batch");
-  list.add("workers", s.workers, "Threads that decode images; 0: one a core");
+  list.add("workers", s.workers, "Threads that decode images; 0: one per core");
   list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
 
   list.section("model");
@@ -71,7 +71,7 @@ Settings list_settings(VitSettings& s) {
   list.section("mask");
   list.add("walks", s.model.mask.num_walks, "Walks from every patch");
   list.add("p-halt", s.model.mask.p_halt, "Probability of a walk to end at each step");
-  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has one number more");
+  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has max-hops + 1 numbers");
   list.add_choice("coupling", s.model.mask.coupling, "How walks depend on each other");
   list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
   list.add("neighbour-hops", s.model.mask.neighbour_hops, "attention neighbours: how far they reach");
@@ -92,7 +92,7 @@ Settings list_settings(VitSettings& s) {
   list.add("clip-norm", s.train.clip_norm, "Largest norm of the gradient; 0: any");
   list.add("accumulate", s.train.accumulate, "Batches in a step of the optimiser");
   list.add("ema", s.train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
-  list.add("bf16", s.train.bf16, "bfloat16 products on a GPU");
+  list.add("bf16", s.train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
   list.add("evaluate-every", s.train.evaluate_every, "Epochs between evaluations");
   list.add("log-every", s.train.log_every, "Steps between lines of metrics");
   list.add("checkpoint-seconds", s.train.checkpoint_seconds, "Seconds between checkpoints");
@@ -104,7 +104,7 @@ Settings list_settings(VitSettings& s) {
            "Random resized crops of at least this part of an image; 1: none");
   list.add("pad", s.augment.pad, "Pad-crop: shift by up to so many pixels");
   list.add("flip", s.augment.flip, "Flip half of the images");
-  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations an image");
+  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations per image");
   list.add("rand-augment-magnitude", s.augment.rand_augment_magnitude, "RandAugment: strength, 0 to 30");
   list.add("cutout", s.augment.cutout, "Side of a square that is blanked");
   list.add("mixup", s.augment.mixup, "alpha of mixup; 0: none");

@@ -313,8 +313,10 @@ TEST(Attend, MistakesAreOneSentence) {
   reject({"--graph", "grid:3x3", "--mask", "toeplitz", "--extent", "3x4"}, "3x4");
   reject({"--graph", "grid:3x3", "--mask", "hypercube-heat"}, "hypercube");
   reject({"--graph", "grid:3x3", "--modulation", "1,x"}, "modulation:1,x");
-  reject({"--graph", "grid:3x3", "--modulation", "1", "--kernel", "matern"}, "expected one of them");
-  reject({"--graph", "grid:3x3", "--decay", "1"}, "--decay: mask 'grf' does not take it");
+  reject({"--graph", "grid:3x3", "--modulation", "1", "--kernel", "matern"},
+         "--modulation and --kernel both set f; give one");
+  reject({"--graph", "grid:3x3", "--decay", "1"},
+         "--decay: not an option of mask 'grf', only of: toeplitz, shortest-path");
   expect_rejected(joined({"attend", "--graph", "grid:3x3"}, x.files), "--out");
 }
 

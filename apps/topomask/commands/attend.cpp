@@ -125,10 +125,9 @@ void add_attend_command(CLI::App& app) {
   add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(
-      "One mask serves all heads and batch entries, unless --parameters brings one a head. The same --seed, "
-      "--kernel and walk options give the "
-      "features\n"
-      "that 'topomask features' writes, so with Phi and Psi from there M = Phi Psi^T and, in NumPy,\n"
+      "One mask serves all heads and batch entries, unless --parameters has one per head. With the same "
+      "--seed,\n"
+      "--kernel and walk options, 'topomask features' writes Phi and Psi with M = Phi Psi^T. In NumPy,\n"
       "  A = M * ((maximum(q, 0) + epsilon) @ (maximum(k, 0) + epsilon).T);  o = (A @ v) / A.sum(1, "
       "keepdims=True)\n"
       "Rows whose sum vanishes are zero.\n"

@@ -78,7 +78,7 @@ void run_features(const FeaturesCommand& command) {
     listing.add("nonzeros",
                 fmt::format("{} ({:.4g} per row)", format_count(static_cast<double>(nnz)), per_row));
     listing.add("sampled in", format_seconds(seconds));
-    if (features.query.exact) listing.add("exact", "the walkers enumerate every walk: no randomness is left");
+    if (features.query.exact) listing.add("exact", "computed exactly: the expectation over all walks");
     listing.add("queries", command.out);
     if (!command.out_keys.empty()) listing.add("keys", command.out_keys);
     listing.print();

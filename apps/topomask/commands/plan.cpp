@@ -132,7 +132,7 @@ void run_plan(const PlanCommand& command) {
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("plan", "Walks, sparsity and cost that an accuracy needs");
+  CLI::App* sub = app.add_subcommand("plan", "How many walks an accuracy needs, and what they cost");
   const auto command = std::make_shared<PlanCommand>();
   add_graph_options(*sub, command->graph, "karate");
   add_kernel_option(*sub, command->kernel);

@@ -92,7 +92,7 @@ void check_taken(const MaskInfo& info, std::string_view name, const std::string&
   for (const auto& known : names_of(info)) {
     if (known.name == name) return;
   }
-  fail("{}: mask '{}' does not take it; {} do", flag, info.name,
+  fail("{}: not an option of mask '{}', only of: {}", flag, info.name,
        fmt::join(masks_with(name, std::forward<Names>(names_of)), ", "));
 }
 
@@ -183,8 +183,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
         .add_option_function<std::string>(
             flag,
             [&flags, flag, prefix](const std::string& value) {
-              check(flags.init_flag.empty(), "{}: {} says already how f starts, expected one of them", flag,
-                    flags.init_flag);
+              check(flags.init_flag.empty(), "{} and {} both set f; give one", flag, flags.init_flag);
               flags.init_flag = flag;
               flags.settings["init"] = prefix + value;
             },

@@ -44,7 +44,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str();
   add_output_options(command, options);
   command.get_option("--threads")
-      ->description("Threads to use (default: all cores); results do not depend on it");
+      ->description("Threads to use (default: all cores); same results for any number");
 }
 
 void add_output_options(CLI::App& command, RunOptions& options) {
@@ -55,7 +55,7 @@ void add_output_options(CLI::App& command, RunOptions& options) {
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda or cuda:N; walks do not depend on it")
+  command.add_option("--device", device, "cpu, cuda or cuda:N; same walks on every device")
       ->type_name("NAME")
       ->capture_default_str();
 }
@@ -100,7 +100,7 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
           "--max-file-size", options.loading.read.max_file_size,
           "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
           "of a compressed file, or what the memory allows)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(false).description(""))
       ->type_name("SIZE")
       ->group(kGraphGroup);
   command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
