@@ -356,8 +356,7 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
       {"shared_walks", SettingType::flag, "true", "false: each head samples its own walks"},
       {"step", SettingType::word, "uniform", "next node: uniform, or weighted by |W|"},
       {"length", SettingType::text, "geometric",
-       "length of a walk: geometric, fixed (always max_hops), or survival:S0,S1,... with Sk = Pr(length >= "
-       "k)"},
+       "length of a walk: geometric, fixed (always max_hops), or survival:S0,S1,...; Sk = Pr(length >= k)"},
       {"importance_weights", SettingType::flag, importance_weights, "false: every visit counts 1 (ad hoc)"},
       kNormalise,
   };

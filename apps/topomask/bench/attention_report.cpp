@@ -71,7 +71,7 @@ Json AttentionReport::to_json() const {
   json["refresh_seconds"] = refresh.empty() ? Json() : Json(summarise_times(refresh).median);
   json["setting"] = setting;
   json["setting"]["spread"] = "largest - smallest";
-  json["setting"]["peak"] = "memory beyond that before the first run: resident, or held by torch on a GPU";
+  json["setting"]["peak"] = "memory added by the first run: resident, or held by torch on a GPU";
   json["machine"] = {{"version", program_version()}, {"threads", num_threads()}, {"cpu", cpu_model()}};
   return json;
 }

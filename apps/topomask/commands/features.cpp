@@ -96,8 +96,11 @@ void add_features_command(CLI::App& app) {
       ->capture_default_str()
       ->group("Walks");
   add_walk_options(*sub, command->walks);
-  sub->add_option("--out", command->out, "Where Phi goes (.npz)")->type_name("FILE")->required();
-  sub->add_option("--out-keys", command->out_keys, "Where Psi goes (.npz)")->type_name("FILE");
+  sub->add_option("--out", command->out, "Where to write Phi, the features of the queries (.npz)")
+      ->type_name("FILE")
+      ->required();
+  sub->add_option("--out-keys", command->out_keys, "Where to write Psi, the features of the keys (.npz)")
+      ->type_name("FILE");
   add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(

@@ -107,9 +107,8 @@ void add_kernel_error_command(CLI::App& app) {
       ->capture_default_str();
   add_run_options(*sub, command->run);
   sub->footer(
-      "The error is against the mask of the truncated series. The truncation error is that of the truncated "
-      "series\n"
-      "against the whole one.\n"
+      "The error is against the mask of the truncated series. The truncation error compares that mask\n"
+      "with the one of the whole series.\n"
       "Examples:\n"
       "  topomask kernel-error --walks 2,4,8,16 --trials 1000\n"
       "  topomask kernel-error --graph grid:16x16 --coupling both --ensembles independent --json");

@@ -98,12 +98,14 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   command
       .add_option(
           "--max-file-size", options.loading.read.max_file_size,
-          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
-          "of a compressed file, or what the memory allows)")
+          "Largest size of a file and of what it unpacks to, such as 2GB (default: 200 times the size of a "
+          "compressed file, or what the memory allows)")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->type_name("SIZE")
       ->group(kGraphGroup);
-  command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
+  command
+      .add_option("--out-ids", options.out_ids,
+                  "Write a table: the number of a node, a tab, its name in the file")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
