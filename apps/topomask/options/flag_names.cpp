@@ -41,8 +41,7 @@ std::string flag_of_argument(const CLI::App& command, std::string_view argument)
   return is_given(command, flag) ? flag : "";
 }
 
-// Whether an argument ends before `rest`: "epochs must be ...", "variants: unknown ...", "heads 3 do not
-// ...".
+// Whether `rest` can follow an argument: "epochs must be 1", "variants: unknown value", "patch 5 does not".
 bool ends_argument(std::string_view rest) {
   const bool value =
       rest.size() > 1 && rest[0] == ' ' && (rest[1] == '-' || (rest[1] >= '0' && rest[1] <= '9'));
