@@ -17,6 +17,8 @@
 #include "commands/commands.h"
 #include "core/suggest.h"
 #include "interrupt.h"
+#include "options/flag_names.h"
+#include "program_version.h"
 #include "progress.h"
 #include "provenance.h"
 #include "topomask/error.h"
@@ -80,7 +82,7 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
 
 int run(int argc, char** argv) {
   CLI::App app("Topological masking of linear attention with graph random features", "topomask");
-  app.set_version_flag("--version", TOPOMASK_VERSION);
+  app.set_version_flag("--version", program_version());
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   app.footer(
@@ -110,6 +112,8 @@ int run(int argc, char** argv) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
     return report(kBadInput, parse_error_message(app, error));
+  } catch (const topomask::Error& error) {
+    return report(kBadInput, with_flag_name(selected_command(app), error.what()));
   }
 }
 
@@ -130,8 +134,6 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const Interrupted& request) {
     return report(kInterrupted, request.what());
-  } catch (const topomask::Error& error) {
-    return report(kBadInput, error.what());
   } catch (const std::bad_alloc&) {
     return report(kInternalFailure, "out of memory");
   } catch (const std::exception& error) {

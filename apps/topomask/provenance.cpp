@@ -6,6 +6,7 @@
 
 #include "bench/machine.h"
 #include "core/parallel.h"
+#include "program_version.h"
 
 namespace topomask::cli {
 namespace {
@@ -41,7 +42,7 @@ Provenance provenance() {
   const std::string cpu = cpu_model();
   return {remembered_command(),
           fmt::format("{}, {} thread{}, topomask {}", cpu.empty() ? "unknown processor" : cpu, num_threads(),
-                      num_threads() == 1 ? "" : "s", TOPOMASK_VERSION)};
+                      num_threads() == 1 ? "" : "s", program_version())};
 }
 
 }  // namespace topomask::cli

@@ -20,7 +20,7 @@ struct AugmentOptions {
                                       // streamed sets the loader has cropped already
   std::int64_t pad = 0;               // pad-crop: shift by up to `pad` pixels each way
   bool flip = false;                  // horizontally, with probability 1/2
-  std::int64_t rand_augment_ops = 0;  // operations an image (N); 0: none
+  std::int64_t rand_augment_ops = 0;  // operations per image (N); 0: none
   double rand_augment_magnitude = 9;  // their strength (M), 0 to 30
   std::int64_t cutout = 0;            // side of a square that is blanked; 0: none
   double mixup = 0;                   // alpha of Beta(alpha, alpha); 0: none

@@ -3,6 +3,7 @@
 // Each table stands beside the functions of its enumeration and nowhere else:
 //   words<Engine>()                  all of them, with a line of description each
 //   word_of(Engine::dense)           "dense"
+//   describe_words(words<Engine>())  "auto: the one with ...; mask: one fused ...; ..."
 //   parse_word<Engine>("engine", w)  the value, or an Error that names the words and suggests the nearest
 #pragma once
 
@@ -32,6 +33,17 @@ std::string_view word_of(Value value) {
     if (known.value == value) return known.word;
   }
   return "?";
+}
+
+// Each word with its own description; "" where they have none.
+template <class Value>
+std::string describe_words(std::span<const Word<Value>> known) {
+  std::string text;
+  for (const Word<Value>& entry : known) {
+    if (entry.description.empty()) continue;
+    text.append(text.empty() ? "" : "; ").append(entry.word).append(": ").append(entry.description);
+  }
+  return text;
 }
 
 template <class Value>

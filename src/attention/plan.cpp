@@ -216,7 +216,7 @@ AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shap
   }
   plan.engine = best->engine;
   plan.why = fmt::format("least predicted time, {:.3g} s {}", best->predicted_cost,
-                         shape.device.is_cpu() ? "a core" : "on a GPU");
+                         shape.device.is_cpu() ? "per core" : "on a GPU");
   return plan;
 }
 

@@ -17,7 +17,7 @@ std::span<const Word<FeatureMapKind>> words<FeatureMapKind>() {
       {FeatureMapKind::relu, "relu", "max(x, 0) + epsilon"},
       {FeatureMapKind::elu1, "elu1", "elu(x) + 1"},
       {FeatureMapKind::squared_relu, "squared-relu", "max(x, 0)^2 + epsilon"},
-      {FeatureMapKind::identity, "identity", "q and k are features already"},
+      {FeatureMapKind::identity, "identity", "x, for q and k that are features already"},
       {FeatureMapKind::favor, "favor", "positive random features of the softmax kernel (FAVOR+)"},
   };
   return kWords;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <new>
+#include <string_view>
 
 #include "core/check.h"
 #include "core/suggest.h"
@@ -85,7 +86,7 @@ at::Tensor some_images(const ImageSet& set, const ImageDataOptions& options) {
 void check_statistics(const std::vector<double>& values, const char* what, std::int64_t channels,
                       bool positive) {
   check(values.empty() || static_cast<std::int64_t>(values.size()) == channels,
-        "open_image_data: expected {} values of {}, one a channel, got {}", channels, what, values.size());
+        "open_image_data: expected {} values of {}, one per channel, got {}", channels, what, values.size());
   for (const double value : values) {
     check(std::isfinite(value) && (!positive || value > 0), "open_image_data: expected a finite{} {}, got {}",
           positive ? ", positive" : "", what, value);
@@ -110,6 +111,10 @@ ImageData open_image_data(const std::string& spec, const ImageDataOptions& optio
     data = source.open(words, options);
   } catch (const std::bad_alloc&) {
     fail("--data {}: the images do not fit into memory", spec);
+  } catch (const Error& error) {  // of a file or a folder
+    const std::string_view message = error.what();
+    if (message.starts_with("--data")) throw;
+    fail("--data: {}", message);
   }
   data.spec = spec;
   data.channels = data.train.channels, data.height = data.train.height, data.width = data.train.width;

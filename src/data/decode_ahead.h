@@ -21,7 +21,7 @@ namespace topomask {
 struct DecodeOptions {
   std::int64_t batch_size = 64;
   std::int64_t start_batch = 0;
-  int workers = 0;      // 0: one a core
+  int workers = 0;      // 0: one per core
   int prefetch = 4;     // batches begun but not yet asked for
   bool pinned = false;  // memory from which a GPU can copy without waiting
   bool skip_bad = false;

@@ -80,11 +80,12 @@ class Order {
     return parse_word<Value>(label(name), text(name));
   }
 
-  // A setting that follows from the size of a tensor, where the tensor is given and the setting is not.
+  // A setting that follows from the size of a tensor (dimension -1: the last), where that alone is given.
   std::int64_t integer_or_size(std::string_view setting_name, std::string_view parameter_name, int dimension,
                                std::int64_t less) const {
     const auto found = request_.parameters.find(std::string(parameter_name));
-    if (is_given(setting_name) || found == request_.parameters.end() || found->second.dim() <= dimension)
+    if (is_given(setting_name) || found == request_.parameters.end() ||
+        found->second.dim() <= std::max(dimension, 0))
       return integer(setting_name);
     return found->second.size(dimension) - less;
   }
@@ -183,8 +184,8 @@ FeatureOptions feature_options(const Order& order) {
           order.owner(), length);
   }
   const bool follows = walks.length == LengthLaw::survival && !order.is_given("max_hops");
-  const std::int64_t hops =
-      follows ? static_cast<std::int64_t>(walks.survival.size()) - 1 : order.integer("max_hops");
+  const std::int64_t hops = follows ? static_cast<std::int64_t>(walks.survival.size()) - 1
+                                    : order.integer_or_size("max_hops", "f", -1, 1);
   check(hops >= 0 && hops <= kMostHops, "{}: max_hops must be between 0 and {}, got {}", order.owner(),
         kMostHops, hops);
   walks.max_hops = static_cast<int>(hops);
@@ -206,7 +207,7 @@ MaskPtr make_grf(const Order& order) {
 }
 
 MaskPtr make_power_series(const Order& order) {
-  const std::int64_t last = order.integer("max_power");
+  const std::int64_t last = order.integer_or_size("max_power", "alpha", -1, 1);
   check(last >= 0 && last <= kMostHops, "{}: max_power must be between 0 and {}, got {}", order.owner(),
         kMostHops, last);
   const bool squared = order.flag("squared");
@@ -360,13 +361,13 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
        "walks of the keys: shared (the queries' own; the diagonal is biased upwards), independent "
        "(unbiased), or asymmetric (one-hot keys: M estimates sum_k f_k W^k)"},
       {"coupling", SettingType::word, "independent",
-       "of the walks of a node: independent, antithetic, repelling or both"},
-      {"shared_walks", SettingType::flag, "true", "false samples walks of its own for each head"},
+       "coupling of the walks of a node: independent, antithetic, repelling or both"},
+      {"shared_walks", SettingType::flag, "true", "false: each head samples its own walks"},
       {"step", SettingType::word, "uniform", "next node: uniform, or weighted by |W|"},
       {"length", SettingType::text, "geometric",
-       "of a walk: geometric, fixed (always max_hops), or the numbers S0,S1,... with Sk = Pr(length >= k)"},
-      {"importance_weights", SettingType::flag, importance_weights,
-       "false is the ad-hoc variant: every visit counts 1"},
+       "length of a walk: geometric, fixed (always max_hops), or the numbers S0,S1,...; Sk = Pr(length >= "
+       "k)"},
+      {"importance_weights", SettingType::flag, importance_weights, "false: every visit counts 1 (ad hoc)"},
       kNormalise,
   };
 }
@@ -417,7 +418,7 @@ const std::vector<Entry>& entries() {
           "alpha at the start, the same for every head: a node kernel by its name, or the numbers alpha_0, "
           "alpha_1, ... (zero beyond)"},
          {"squared", SettingType::flag, "false",
-          "M = S S^T of the sum S, which graph random features with f = alpha estimate"},
+          "M = S S^T with S the series: the exact limit of a GRF mask with f = alpha"},
          kNormalise},
         {{"alpha", "[heads, max_power + 1]", "the series of init"}}},
        make_power_series},
@@ -452,7 +453,7 @@ const std::vector<Entry>& entries() {
         true,
         true,
         {{"max_degree", SettingType::integer, "",
-          "larger degrees count as this; by default the graph's largest"}},
+          "larger degrees count as this (default: the graph's largest)"}},
         {{"logits", "[heads, max_degree + 1]", "z = (1 + degree) / (2 + degree)"}}},
        make_degree},
       {{"toeplitz",
@@ -522,7 +523,7 @@ const std::vector<Entry>& entries() {
         false,
         true,
         {{"realisations", SettingType::integer, "64", "R, rank of the random factors"},
-         {"waves", SettingType::integer, "4", "K, where frequencies are not given"},
+         {"waves", SettingType::integer, "4", "number of default frequencies"},
          kSeed},
         {{"frequencies", "[heads, waves]", "1/4, 1/8, ... cycles per step"},
          {"gains", "[heads, waves]", "waves^-1/2"},
@@ -538,7 +539,7 @@ const std::vector<Entry>& entries() {
         false,
         true,
         {{"realisations", SettingType::integer, "64", "R, rank of the random factors"},
-         {"taps", SettingType::integer, "8", "of the filters, where they are not given"},
+         {"taps", SettingType::integer, "8", "length of the default filters"},
          kSeed},
         {{"query_filter", "[heads, taps]", "taps^-1/2"},
          {"key_filter", "[heads, taps]", "as query_filter, so that P is a triangle"}}},

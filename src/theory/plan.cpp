@@ -234,10 +234,10 @@ double gaussian_quantile(double confidence) {
 FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
                           const PlanOptions& request,
                           const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  check(request.error > 0 && std::isfinite(request.error),
-        "plan_features: the error must be positive, got {}", request.error);
+  check(request.error > 0 && std::isfinite(request.error), "plan_features: error must be positive, got {}",
+        request.error);
   check(request.confidence > 0 && request.confidence < 1,
-        "plan_features: the confidence must be in (0, 1), got {}", request.confidence);
+        "plan_features: confidence must be in (0, 1), got {}", request.confidence);
   check(request.features >= 1 && request.channels >= 1,
         "plan_features: features and channels must be positive, got {} and {}", request.features,
         request.channels);

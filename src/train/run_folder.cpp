@@ -26,7 +26,7 @@ std::optional<VitSettings> find_run_settings(const std::string& folder) {
     const std::string path = path_inside(folder, kLastCheckpoint);
     const auto metadata = read_checkpoint_metadata(path);
     const auto found = metadata.find(kSettingsKey);
-    check(found != metadata.end(), "{}: is no checkpoint of 'topomask train' (its metadata has no '{}')",
+    check(found != metadata.end(), "{}: not a checkpoint of 'topomask train' (its metadata has no '{}')",
           path, kSettingsKey);
     return VitSettings::from_toml_text(found->second, path);
   }

@@ -52,7 +52,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.seconds = json.at("seconds");
     return state;
   } catch (const PlainJson::exception& error) {
-    fail("{}: is no checkpoint to resume from ({})", path, error.what());
+    fail("{}: not a checkpoint to resume from ({})", path, error.what());
   }
 }
 

@@ -90,10 +90,12 @@ void Settings::add(const std::string& key, double& target, const std::string& he
       [&target] { return fmt::format("{}", target); });
 }
 
-void Settings::add(const std::string& key, bool& target, const std::string& help) {
+void Settings::add(const std::string& key, bool& target, const std::string& help,
+                   const std::string& help_off) {
   push(
       key, help, Setting::Type::boolean, "", [&target](const std::string& t) { target = parse_boolean(t); },
       [&target] { return target ? "true" : "false"; });
+  settings_.back().help_off = help_off;
 }
 
 const Setting* Settings::find(const std::string& key) const {

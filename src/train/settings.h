@@ -19,6 +19,7 @@ struct Setting {
   std::string type_name;                        // for a help text
   std::function<void(const std::string&)> set;  // throws std::invalid_argument with what was expected
   std::function<std::string()> get;
+  std::string help_off = {};  // what a boolean that is on by default does when it is off
 };
 
 class Settings {
@@ -29,15 +30,17 @@ class Settings {
   void add(const std::string& key, std::uint64_t& target, const std::string& help);
   void add(const std::string& key, int& target, const std::string& help);
   void add(const std::string& key, double& target, const std::string& help);
-  void add(const std::string& key, bool& target, const std::string& help);
-  // One of the words of an enumeration.
+  // `help_off` is for --no-KEY.
+  void add(const std::string& key, bool& target, const std::string& help, const std::string& help_off = "");
+  // One of the words of an enumeration; their meanings are added to `help`.
   template <class Value>
   void add_choice(const std::string& key, Value& target, const std::string& help) {
     std::string type_name;
     for (const Word<Value>& known : words<Value>())
       type_name.append(type_name.empty() ? "" : "|").append(known.word);
+    const std::string meanings = describe_words(words<Value>());
     push(
-        key, help, Setting::Type::text, type_name,
+        key, meanings.empty() ? help : help + ". " + meanings, Setting::Type::text, type_name,
         [&target, key](const std::string& t) { target = parse_word<Value>(key, t); },
         [&target] { return std::string(word_of(target)); });
   }

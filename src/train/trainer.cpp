@@ -110,7 +110,7 @@ bool Trainer::Implementation::resume(const MetadataCheck& accept) {
   if (!std::filesystem::exists(file_path)) return false;
   const SafetensorsFile file = read_checkpoint(file_path);
   const auto found = file.metadata.find(kStateKey);
-  check(found != file.metadata.end(), "{}: is no checkpoint to resume from (it has no state)", file_path);
+  check(found != file.metadata.end(), "{}: not a checkpoint to resume from (it has no state)", file_path);
   const RunState loaded = RunState::from_json(found->second, file_path);
   if (accept) {
     accept(file.metadata, file_path);

@@ -13,7 +13,7 @@ using PlainJson = nlohmann::json;
 
 const std::string& metadata(const SafetensorsFile& file, const std::string& path, const char* key) {
   const auto found = file.metadata.find(key);
-  check(found != file.metadata.end(), "{}: is no checkpoint of 'topomask train' (its metadata has no '{}')",
+  check(found != file.metadata.end(), "{}: not a checkpoint of 'topomask train' (its metadata has no '{}')",
         path, key);
   return found->second;
 }

@@ -51,68 +51,68 @@ Settings list_settings(VitSettings& s) {
   list.section("data");
   list.add("data", s.data, "Which images; 'topomask train vit --help' lists the forms");
   list.add("batch", s.batch, "Images in a batch");
-  list.add("workers", s.workers, "Threads that decode images; 0: one a core");
+  list.add("workers", s.workers, "Threads that decode images; 0: one per core");
   list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
 
   list.section("model");
   list.add("preset", s.preset, "tiny, small or b16 (the paper's): layers, widths, heads, patches, pooling");
   list.add_choice("attention", s.model.attention, "Variant of attention");
-  list.add("patch", s.patch, "Side of a patch; 0: as suits the preset and the data");
+  list.add("patch", s.patch, "Side of a patch in pixels; 0: chosen by the preset and the data");
   list.add("layers", s.model.layers, "Transformer blocks");
   list.add("embedding", s.model.embedding, "Width of a token");
-  list.add("heads", s.model.heads, "Heads of attention; they divide the embedding");
+  list.add("heads", s.model.heads, "Heads of attention; their number must divide the embedding");
   list.add("mlp", s.model.mlp, "Width inside the MLP");
-  list.add_choice("pooling", s.model.pooling,
-                  "What the classifier sees: the mean of all tokens, or a token of its own");
-  list.add("dropout", s.model.dropout, "Part of the activations that is dropped");
-  list.add_choice("initial-weights", s.model.initial_weights,
-                  "Uniform after Xavier, within 1/sqrt(inputs), or N(0, 0.02)");
+  list.add_choice("pooling", s.model.pooling, "What the classifier sees");
+  list.add("dropout", s.model.dropout, "Share of the activations that is dropped");
+  list.add_choice("initial-weights", s.model.initial_weights, "Distribution of the weights at the start");
   list.add("initial-positions", s.model.initial_positions,
            "Standard deviation of position embeddings at the start");
 
   list.section("mask");
   list.add("walks", s.model.mask.num_walks, "Walks from every patch");
-  list.add("p-halt", s.model.mask.p_halt, "Probability of a walk to end at each step");
-  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has one number more");
+  list.add("p-halt", s.model.mask.p_halt, "Probability to halt at every patch");
+  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has max-hops + 1 numbers");
   list.add_choice("coupling", s.model.mask.coupling, "How walks depend on each other");
   list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
-  list.add("neighbour-hops", s.model.mask.neighbour_hops, "attention neighbours: how far they reach");
+  list.add("neighbour-hops", s.model.mask.neighbour_hops,
+           "Reach of --attention neighbours, in steps on the grid");
 
   list.section("training");
   list.add("seed", s.seed, "Everything random follows from this number");
   list.add("epochs", s.train.epochs, "Passes over the training images");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
-  list.add("learning-rate", s.train.learning_rate, "Highest rate, after the warm-up");
-  list.add("final-learning-rate", s.train.final_learning_rate, "Rate at the end of the cosine");
+  list.add("learning-rate", s.train.learning_rate, "Highest learning rate, after the warm-up");
+  list.add("final-learning-rate", s.train.final_learning_rate,
+           "Learning rate at the end of the cosine schedule");
   list.add("mask-learning-rate", s.train.mask_learning_rate,
-           "Highest rate of a mask's parameters; 0: as the others");
+           "Highest learning rate of the mask's parameters; 0: as the others");
   list.add("warmup-epochs", s.train.warmup_epochs, "Epochs of linear warm-up");
   list.add("weight-decay", s.train.weight_decay,
-           "Of matrices; masks, biases, norms and embeddings do not decay");
+           "Weight decay of matrices; masks, biases, norms and embeddings do not decay");
   list.add("beta1", s.train.beta1, "Decay of the mean gradient");
   list.add("beta2", s.train.beta2, "Decay of the mean squared gradient");
   list.add("clip-norm", s.train.clip_norm, "Largest norm of the gradient; 0: any");
-  list.add("accumulate", s.train.accumulate, "Batches in a step of the optimiser");
+  list.add("accumulate", s.train.accumulate, "Batches per step of the optimiser");
   list.add("ema", s.train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
-  list.add("bf16", s.train.bf16, "bfloat16 products on a GPU");
+  list.add("bf16", s.train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
   list.add("evaluate-every", s.train.evaluate_every, "Epochs between evaluations");
   list.add("log-every", s.train.log_every, "Steps between lines of metrics");
   list.add("checkpoint-seconds", s.train.checkpoint_seconds, "Seconds between checkpoints");
-  list.add("checkpoint-steps", s.train.checkpoint_steps, "A checkpoint every so many steps as well; 0: none");
+  list.add("checkpoint-steps", s.train.checkpoint_steps, "Steps between further checkpoints; 0: none");
   list.add("device", s.device, "cpu, cuda or cuda:N");
 
   list.section("augmentation");
   list.add("min-crop-area", s.augment.min_crop_area,
-           "Random resized crops of at least this part of an image; 1: none");
-  list.add("pad", s.augment.pad, "Pad-crop: shift by up to so many pixels");
+           "Random resized crops of at least this share of an image; 1: none");
+  list.add("pad", s.augment.pad, "Pad-crop: shift images by up to this many pixels");
   list.add("flip", s.augment.flip, "Flip half of the images");
-  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations an image");
+  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations per image");
   list.add("rand-augment-magnitude", s.augment.rand_augment_magnitude, "RandAugment: strength, 0 to 30");
-  list.add("cutout", s.augment.cutout, "Side of a square that is blanked");
+  list.add("cutout", s.augment.cutout, "Side of a square that is blanked, in pixels; 0: none");
   list.add("mixup", s.augment.mixup, "alpha of mixup; 0: none");
   list.add("cutmix", s.augment.cutmix, "alpha of cutmix; 0: none");
-  list.add("mix-probability", s.augment.mix_probability, "Part of the batches that are mixed");
-  list.add("label-smoothing", s.augment.label_smoothing, "Part of a label that is spread over all classes");
+  list.add("mix-probability", s.augment.mix_probability, "Share of the batches that are mixed");
+  list.add("label-smoothing", s.augment.label_smoothing, "Share of a label that is spread over all classes");
   return list;
 }
 

@@ -19,7 +19,7 @@ constexpr int kMaxHops = 32767;
 
 void check_walk_options(const WalkOptions& options) {
   check(options.num_walks >= 1 && options.num_walks <= kMaxWalks,
-        "walks: the number of walks must be between 1 and {}, got {}", kMaxWalks, options.num_walks);
+        "walks: num_walks must be between 1 and {}, got {}", kMaxWalks, options.num_walks);
   check(options.max_hops >= 0 && options.max_hops <= kMaxHops,
         "walks: max_hops must be between 0 and {}, got {}", kMaxHops, options.max_hops);
   check(options.ensemble < (1u << 30), "walks: ensemble must be below 2^30, got {}", options.ensemble);
@@ -29,18 +29,20 @@ void check_walk_options(const WalkOptions& options) {
   }
   if (options.coupling == Coupling::antithetic || options.coupling == Coupling::both) {
     check(options.num_walks % 2 == 0,
-          "walks: antithetic coupling pairs the walkers, so their number must be even, got {}",
+          "walks: num_walks must be even, because antithetic coupling pairs the walkers, got {}",
           options.num_walks);
   }
   if (options.length == LengthLaw::survival) {
     const std::vector<double>& survival = options.survival;
     check(static_cast<std::int64_t>(survival.size()) == options.max_hops + 1,
-          "walks: the survival function needs max_hops + 1 = {} values S(0)..S(max_hops), got {}",
+          "walks: length: the survival function needs max_hops + 1 = {} values S(0)..S(max_hops), got {}",
           options.max_hops + 1, survival.size());
-    check(survival[0] == 1, "walks: the survival function must start with S(0) = 1, got {}", survival[0]);
+    check(survival[0] == 1, "walks: length: the survival function must start with S(0) = 1, got {}",
+          survival[0]);
     for (std::size_t k = 1; k < survival.size(); ++k) {
       check(survival[k] >= 0 && survival[k] <= survival[k - 1],
-            "walks: the survival function must not increase nor be negative, got S({}) = {} after S({}) = {}",
+            "walks: length: the survival function must not increase nor be negative, got S({}) = {} after "
+            "S({}) = {}",
             k, survival[k], k - 1, survival[k - 1]);
     }
   }

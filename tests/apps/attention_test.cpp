@@ -244,6 +244,29 @@ TEST(Attend, StructuredMasksHaveTheirClosedForms) {
               [](auto i, auto j) { return i == j ? 1.25 : 0.5; });
 }
 
+// A file of learned parameters says by itself how many terms the series has.
+TEST(Attend, SizesFollowFromTheParametersOfAFile) {
+  const TemporaryDirectory scratch;
+  const Inputs x(scratch, {12});
+  const std::string file = scratch.path("mask.safetensors"), again = scratch.path("again.safetensors");
+  const std::vector<std::string> graph = {"--graph", "grid:3x4", "--seed", "5"};
+  const std::vector<std::string> series = {"--f", "1,0.5,0.25,0.125,0.0625"};
+  for (const auto& [mask, flag] :
+       {std::pair{"grf", "--max-hops"}, std::pair{"power-series", "--max-power"}}) {
+    const std::vector<std::string> common = joined(graph, {"--mask", mask});
+    const NumpyArray made =
+        attend(scratch, x, joined(common, joined(series, {flag, "4", "--out-parameters", file})));
+    expect_near(attend(scratch, x, joined(common, {"--parameters", file, "--out-parameters", again})),
+                made.value, 1e-5, mask);
+    EXPECT_EQ(read_whole_file(again), read_whole_file(file)) << mask;
+    // Another size that is asked for is a mistake.
+    expect_rejected(
+        joined(joined({"attend", "--out", scratch.path("o.npy"), "--parameters", file, flag, "6"}, x.files),
+               common),
+        "must be");
+  }
+}
+
 TEST(Attend, PrintsItsPlan) {
   const TemporaryDirectory scratch;
   const Inputs x(scratch, {9});
@@ -257,6 +280,15 @@ TEST(Attend, PrintsItsPlan) {
   EXPECT_EQ(plan["engine"], "feature");
   EXPECT_EQ(plan["candidates"].size(), 3u);
   for (const json& candidate : plan["candidates"]) EXPECT_GT(candidate["multiply_adds"].get<double>(), 0);
+}
+
+TEST(Attend, HelpGivesEachWordAndEachMaskItsOwnMeaning) {
+  const std::string help = run_program({"attend", "--help"}).out;
+  for (const char* part :
+       {"relu: max(x, 0) + epsilon", "identity: x, for q and k that are features already",
+        "favor: positive random features", "toeplitz: the offsets start as exp(-decay |offset|_1)",
+        "shortest-path: the table starts as exp(-decay k)", "asymmetric for grf-asymmetric"})
+    EXPECT_THAT(help, HasSubstr(part));
 }
 
 TEST(Attend, MistakesAreOneSentence) {
@@ -281,8 +313,10 @@ TEST(Attend, MistakesAreOneSentence) {
   reject({"--graph", "grid:3x3", "--mask", "toeplitz", "--extent", "3x4"}, "3x4");
   reject({"--graph", "grid:3x3", "--mask", "hypercube-heat"}, "hypercube");
   reject({"--graph", "grid:3x3", "--modulation", "1,x"}, "modulation:1,x");
-  reject({"--graph", "grid:3x3", "--modulation", "1", "--kernel", "matern"}, "expected one of them");
-  reject({"--graph", "grid:3x3", "--decay", "1"}, "--decay: mask 'grf' does not take it");
+  reject({"--graph", "grid:3x3", "--modulation", "1", "--kernel", "matern"},
+         "--modulation and --kernel both set f; give one");
+  reject({"--graph", "grid:3x3", "--decay", "1"},
+         "--decay: not an option of mask 'grf', only of: toeplitz, shortest-path");
   expect_rejected(joined({"attend", "--graph", "grid:3x3"}, x.files), "--out");
 }
 

@@ -93,6 +93,30 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
 }
 
+// The library names its arguments, the program the flags that set them.
+TEST(BadArguments, MessagesNameTheFlag) {
+  expect_rejected({"kernel-error", "--p-halt", "2"}, "topomask: --p-halt must be between 0 and 1, got");
+  expect_rejected({"kernel-error", "--walks", "0"}, "topomask: --walks must be between 1 and");
+  expect_rejected({"kernel-error", "--length", "survival:0.5,0.25"},
+                  "topomask: --length: the survival function");
+  expect_rejected({"kernel-error", "--threads", "0"}, "topomask: --threads must be at least 1");
+  expect_rejected({"plan", "--error", "-1"}, "topomask: --error must be positive, got");
+  expect_rejected({"plan", "--m", "0"}, "topomask: --m: expected at least 1");
+  expect_rejected({"experiment", "image-table", "--variants", "grfx"},
+                  "topomask: --variants: unknown value 'grfx'");
+  expect_rejected({"train", "vit", "--print-config", "--epochs", "0"},
+                  "topomask: --epochs must be 1 or more");
+  const std::vector<std::string> attend = {"attend", "--graph", "path:4", "--print-plan", "--q",
+                                           "q.npy",  "--k",     "k.npy",  "--v",          "v.npy"};
+  const auto reject = [&](std::vector<std::string> flags, const std::string& message) {
+    flags.insert(flags.begin(), attend.begin(), attend.end());
+    expect_rejected(flags, "topomask: " + message);
+  };
+  reject({"--p-halt", "x"}, "--p-halt: ");
+  reject({"--f", "1,1,1,1,1,1,1,1,1,1,1,1"}, "--f: expected at most 11 numbers (hops 0 to 10), got 12");
+  reject({"--mask", "neighbours", "--hops", "-1"}, "--hops must be at least 0, got -1");
+}
+
 TEST(BadArguments, FilesThatUnpackToTooMuch) {
   const TemporaryDirectory scratch;
   const std::string file = scratch.write("edges.txt", "0 1\n1 2\n2 3\n");

@@ -178,7 +178,8 @@ TEST(Train, SaysWhatIsWrongWithASetting) {
   expect_rejected(training(folder.path("run"), {"--heads", "3"}), "heads 3 do not divide the embedding 16");
   expect_rejected(training(folder.path("run"), {"--preset", "huge"}), "preset");
   expect_rejected(training(folder.path("run"), {"--accumulate", "5"}), "make the batch smaller");
-  expect_rejected({"train", "vit", "--data", "cifar10:" + folder.path("nowhere")}, "nowhere");
+  expect_rejected({"train", "vit", "--data", "cifar10:" + folder.path("nowhere")},
+                  "--data: there is no folder '" + folder.path("nowhere"));
   expect_rejected({"eval", "--checkpoint", folder.path("none.safetensors")}, "none.safetensors");
   EXPECT_FALSE(fs::exists(folder.path("run/last.safetensors")));
 }

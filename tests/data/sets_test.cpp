@@ -42,7 +42,8 @@ TEST_F(Sets, DescriptionsSayWhatIsWrong) {
   expect_error([] { open_image_data("strokes:32,noise=nan"); }, {"noise from 0 to 10"});
   expect_error([] { open_image_data("strokes:32,train=-1"); }, {"train from 1"});
   expect_error([] { open_image_data("pathfinder:16,dashes=300,train=4,val=4"); }, {"300 dashes"});
-  expect_error([] { open_image_data("cifar10:/no/such/folder"); }, {"there is no folder '/no/such/folder'"});
+  expect_error([] { open_image_data("cifar10:/no/such/folder"); },
+               {"--data: there is no folder '/no/such/folder'"});
   EXPECT_THAT(image_data_forms(), ::testing::HasSubstr("pathfinder:SIZE"));
 }
 

@@ -88,7 +88,7 @@ TEST(LoadVit, SaysWhatIsWrongWithAFile) {
   expect_error([&] { load_vit(folder / "text.safetensors"); }, {"text.safetensors"});
   write_safetensors(folder / "weights.safetensors", {{{"a", at::ones({1})}}, {}});
   expect_error([&] { load_vit(folder / "weights.safetensors"); },
-               {"is no checkpoint of 'topomask train' (its metadata has no 'config')"});
+               {"not a checkpoint of 'topomask train' (its metadata has no 'config')"});
 }
 
 TEST(VisionTransformer, NormalisesItsImages) {

@@ -75,7 +75,7 @@ def test_a_model_of_python_is_evaluated_by_the_program(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path) -> None:
     safetensors.save_file({"a": torch.ones(1)}, tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match="is no checkpoint of 'topomask train' \\(its metadata has no 'config'\\)"):
+    with pytest.raises(ValueError, match="not a checkpoint of 'topomask train' \\(its metadata has no 'config'\\)"):
         topomask.nn.VisionTransformer.from_checkpoint(tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="patch 3 does not divide images of 32x32"):
         topomask.nn.VisionTransformer(32, 3)

@@ -381,7 +381,7 @@ TEST_F(Runs, WrongCheckpointsAreSentences) {
   for (const char* key : {"config", "normalisation", "images"}) {
     changed([&](SafetensorsFile& file) { file.metadata.erase(key); });
     const std::string expected = std::string("its metadata has no '") + key + "'";
-    expect_error(read, {"is no checkpoint of 'topomask train'", expected.c_str()});
+    expect_error(read, {"not a checkpoint of 'topomask train'", expected.c_str()});
     changed([&](SafetensorsFile& file) { file.metadata[key] = "{\"a\": "; });
     expect_error(read, {"bad.safetensors"});
   }

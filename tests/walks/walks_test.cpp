@@ -281,10 +281,10 @@ void expect_error(const WalkOptions& options, const char* part) {
 TEST(Walks, RejectSenselessOptions) {
   WalkOptions options;
   options.num_walks = 0;
-  expect_error(options, "the number of walks must be between 1 and");
+  expect_error(options, "num_walks must be between 1 and");
   options.num_walks = 3;
   options.coupling = Coupling::antithetic;
-  expect_error(options, "their number must be even, got 3");
+  expect_error(options, "num_walks must be even, because antithetic coupling pairs the walkers, got 3");
   options.coupling = Coupling::independent;
   options.p_halt = 1.5;
   expect_error(options, "p_halt must be between 0 and 1, got 1.5");

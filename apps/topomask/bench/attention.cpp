@@ -355,11 +355,11 @@ void add_bench_attention_command(CLI::App& bench) {
   add("--batch", command->batch, "Batch entries");
   add("--heads", command->heads, "Heads; one mask serves all");
   add("--d", command->d, "Channels of q, k and v");
-  add("--repeats", command->repeats, "Timed runs of each, in turns");
-  add("--budget", command->budget, "Seconds for one line: slow ones are run less often, but at least once");
-  sub->add_option("--only", command->only, "Measure these alone")->delimiter(',')->type_name("NAME,...");
+  add("--repeats", command->repeats, "Timed runs per row, in turns");
+  add("--budget", command->budget, "Seconds per row: slow rows run less often, but at least once");
+  sub->add_option("--only", command->only, "Measure only these rows")->delimiter(',')->type_name("NAME,...");
   sub->add_flag("--forward-only", command->forward_only, "Leave out the backward passes");
-  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k, v and f");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Number type of q, k and v");
   sub->add_option("--walks", command->num_walks, "Walks from every node")
       ->capture_default_str()
       ->group("Walks");
@@ -367,16 +367,14 @@ void add_bench_attention_command(CLI::App& bench) {
   add_max_workspace_option(*sub, command->attention);
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
+  sub->get_option("--threads")->description("Threads to use (default: 2)");
   sub->footer(
-      "Two threads unless --threads says otherwise. linear: unmasked, plain torch. softmax: torch's "
-      "scaled_dot_product_attention.\n"
+      "linear: unmasked, plain torch. softmax: torch's scaled_dot_product_attention.\n"
       "literal: the paper's N x N m features as torch CSR matrices. unfused: SDDMM and SpMM by torch on M's "
       "pattern.\n"
-      "A masked pass computes the values of Phi and M for the current f, and its gradient; walks and "
-      "patterns "
-      "are set-up.\n"
-      "Peak memory is what becomes resident on top of that before the first run.\n"
-      "times NAME: the median as a multiple of that of the first one that was run.\n"
+      "A masked pass computes Phi and M for the current f, and its gradient; walks and patterns are set-up.\n"
+      "Peak memory: resident memory added by the first run, set-up excluded.\n"
+      "times NAME: median divided by that of the first row.\n"
       "of bytes/s: q, k, v, the result and the mask moved once (three times with gradients), as a share of a "
       "copy.\n"
       "of FLOP/s: the operations that our engines count, as a share of a product of matrices.\n"

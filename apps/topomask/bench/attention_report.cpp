@@ -6,6 +6,7 @@
 #include "bench/timing.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
+#include "program_version.h"
 #include "table.h"
 
 namespace topomask::cli {
@@ -70,8 +71,8 @@ Json AttentionReport::to_json() const {
   json["refresh_seconds"] = refresh.empty() ? Json() : Json(summarise_times(refresh).median);
   json["setting"] = setting;
   json["setting"]["spread"] = "largest - smallest";
-  json["setting"]["peak"] = "memory beyond that before the first run: resident, or held by torch on a GPU";
-  json["machine"] = {{"version", TOPOMASK_VERSION}, {"threads", num_threads()}, {"cpu", cpu_model()}};
+  json["setting"]["peak"] = "memory added by the first run: resident, or held by torch on a GPU";
+  json["machine"] = {{"version", program_version()}, {"threads", num_threads()}, {"cpu", cpu_model()}};
   return json;
 }
 
@@ -112,7 +113,7 @@ void AttentionReport::print() const {
     words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
                          value.is_string() ? value.get<std::string>() : value.dump());
   }
-  fmt::print("{}\n{} thread(s), {}, topomask {}\n", words, num_threads(), cpu_model(), TOPOMASK_VERSION);
+  fmt::print("{}\n{} thread(s), {}, topomask {}\n", words, num_threads(), cpu_model(), program_version());
 }
 
 }  // namespace topomask::cli

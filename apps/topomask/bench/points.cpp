@@ -22,6 +22,7 @@
 #include "options/choices.h"
 #include "options/dtypes.h"
 #include "options/options.h"
+#include "program_version.h"
 #include "table.h"
 #include "topomask/device.h"
 #include "topomask/graph_builders.h"
@@ -137,7 +138,7 @@ void run_bench_points(const BenchPointsCommand& command) {
                         {"device", device.is_cuda() ? device_name(device) : cpu_model()},
                         {"threads", num_threads()},
                         {"repeats", command.repeats},
-                        {"version", TOPOMASK_VERSION}};
+                        {"version", program_version()}};
   if (command.run.json) {
     Json json = {{"results", Json::array()}, {"limits", limits.to_json()}, {"setting", setting}};
     for (const Part& part : parts) {
@@ -176,13 +177,14 @@ void add_bench_points_command(CLI::App& bench) {
   };
   add("--points", command->num_points, "Points on a torus");
   add("--k", command->k, "Nearest neighbours of a point");
-  add("--hops", command->hops, "Hops of the walks, which enumerate all paths");
+  add("--hops", command->hops, "Hops of the walks, which take every path: the mask is exact");
   add("--heads", command->heads, "Heads");
   add("--d", command->d, "Channels of q, k and v");
-  add("--repeats", command->repeats, "Timed runs of each, in turns");
-  add_choice(*sub, "Options", "--dtype", command->dtype, "Of q, k and v");
+  add("--repeats", command->repeats, "Timed runs per part, in turns");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Number type of q, k and v");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
+  sub->get_option("--threads")->description("Threads to use (default: 2)");
   sub->footer(
       "graph: neighbours and their normalised rows. all: graph, features and attention, one after the "
       "other.\n"

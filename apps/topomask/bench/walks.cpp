@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "options/options.h"
+#include "program_version.h"
 #include "progress.h"
 #include "table.h"
 #include "topomask/device.h"
@@ -90,7 +91,7 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
                        {"p_halt", command.p_halt ? nlohmann::ordered_json(*command.p_halt) : nullptr},
                        {"repeats", command.repeats},
                        {"spread", "largest - smallest"}};
-    json["machine"] = {{"version", TOPOMASK_VERSION},
+    json["machine"] = {{"version", program_version()},
                        {"threads", num_threads()},
                        {"cpu", cpu_model()},
                        {"gpu", device_name(command.device)}};
@@ -118,7 +119,7 @@ void print_result(const BenchWalksCommand& command, const Graph& graph, const Re
     }
     fmt::print("{}: {} nodes, {} walks of {} hops, {} repeats, {} thread(s), {}, topomask {}\n",
                command.graph.spec, format_count(static_cast<double>(graph.num_nodes())), command.num_walks,
-               command.hops, command.repeats, num_threads(), cpu_model(), TOPOMASK_VERSION);
+               command.hops, command.repeats, num_threads(), cpu_model(), program_version());
   }
 }
 
@@ -198,14 +199,13 @@ void add_bench_walks_command(CLI::App& bench) {
   sub->add_option("--walks", command->num_walks, "Walks from every node")->capture_default_str();
   sub->add_option("--hops", command->hops, "Hops of every walk")->capture_default_str();
   sub->add_option("--p-halt", command->p_halt, "Halt with this probability at every node (default: never)");
-  sub->add_option("--repeats", command->repeats, "Timed runs of each")->capture_default_str();
+  sub->add_option("--repeats", command->repeats, "Timed runs per row")->capture_default_str();
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
+  sub->get_option("--threads")->description("Threads to use (default: 1)");
   sub->footer(
-      "One thread unless --threads says otherwise. The loop draws its uniforms with torch::rand, has int64 "
-      "rows\n"
-      "and writes int64: what torch_cluster's random_walk does on the CPU. 'Without drawing' is its second "
-      "half.\n"
+      "The loop works as torch_cluster's random_walk does on the CPU: it draws uniforms with torch::rand,\n"
+      "then walks with int64 indices. 'without drawing' leaves out the time of the draws.\n"
       "Examples:\n"
       "  topomask bench walks --graph grid:181x181\n"
       "  topomask bench walks --graph regular:2000000,8 --walks 4 --repeats 3 --json\n"

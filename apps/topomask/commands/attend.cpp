@@ -118,17 +118,16 @@ void add_attend_command(CLI::App& app) {
   add_file("--q", command->q, "Queries (.npy): [B, H, N, d], [N, H, d] or [N, d]")->required();
   add_file("--k", command->k, "Keys (.npy), like the queries")->required();
   add_file("--v", command->v, "Values (.npy), the last dimension may differ")->required();
-  add_file("--out", command->out, "Where the result goes (.npy): layout and dtype of v");
+  add_file("--out", command->out, "Where to write the result (.npy); it has the layout and dtype of v");
   sub->add_flag("--print-plan", command->print_plan, "Print what each engine would cost, and the choice");
   add_mask_options(*sub, command->mask);
   add_attention_options(*sub, command->attention);
   add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(
-      "One mask serves all heads and batch entries, unless --parameters brings one a head. The same --seed, "
-      "--kernel and walk options give the "
-      "features\n"
-      "that 'topomask features' writes, so with Phi and Psi from there M = Phi Psi^T and, in NumPy,\n"
+      "One mask serves all heads and batch entries, unless --parameters has one per head.\n"
+      "With the same --seed, --kernel and walk options, 'topomask features' writes Phi and Psi with\n"
+      "M = Phi Psi^T. In NumPy,\n"
       "  A = M * ((maximum(q, 0) + epsilon) @ (maximum(k, 0) + epsilon).T);  o = (A @ v) / A.sum(1, "
       "keepdims=True)\n"
       "Rows whose sum vanishes are zero.\n"

@@ -240,8 +240,10 @@ void add_demo_command(CLI::App& app) {
   sub->add_option("--out", command->out, "Directory for the pictures")
       ->type_name("DIR")
       ->capture_default_str();
-  sub->add_option("--trials", command->trials, "Trials of the error table")->capture_default_str();
-  sub->add_option("--largest", command->largest, "Side of the largest grid")->capture_default_str();
+  sub->add_option("--trials", command->trials, "Sets of walks per number of the error table")
+      ->capture_default_str();
+  sub->add_option("--largest", command->largest, "Side of the largest square grid that is timed")
+      ->capture_default_str();
   add_run_options(*sub, command->run);
   sub->footer("Example:\n  topomask demo --out demo-out");
   sub->callback([command] { run_demo(*command); });

@@ -51,7 +51,7 @@ void add_eval_command(CLI::App& app) {
   sub->add_option("--checkpoint", command->checkpoint, "last.safetensors or best.safetensors of a run")
       ->type_name("FILE")
       ->required();
-  sub->add_option("--data", command->data, "Images, if others than the run's: their validation part")
+  sub->add_option("--data", command->data, "Other images than the run's; their validation part is used")
       ->type_name("SPEC");
   sub->add_option("--batch", command->batch, "Images in a batch (default: as in training)");
   sub->add_option("--device", command->device, "cpu, cuda or cuda:N (default: as in training)");

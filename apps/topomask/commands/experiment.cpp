@@ -6,6 +6,10 @@ namespace topomask::cli {
 void add_experiment_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("experiment", "Studies of many training runs");
   sub->require_subcommand(1);
+  sub->footer(
+      "Examples:\n"
+      "  topomask experiment image-table --variants linear,grf --seeds 0-2 --epochs 5 --out runs/quick\n"
+      "  topomask experiment image-table --help");
   add_image_table_command(*sub);
 }
 

@@ -78,7 +78,7 @@ void run_features(const FeaturesCommand& command) {
     listing.add("nonzeros",
                 fmt::format("{} ({:.4g} per row)", format_count(static_cast<double>(nnz)), per_row));
     listing.add("sampled in", format_seconds(seconds));
-    if (features.query.exact) listing.add("exact", "the walkers enumerate every walk: no randomness is left");
+    if (features.query.exact) listing.add("exact", "computed exactly: the expectation over all walks");
     listing.add("queries", command.out);
     if (!command.out_keys.empty()) listing.add("keys", command.out_keys);
     listing.print();
@@ -96,8 +96,11 @@ void add_features_command(CLI::App& app) {
       ->capture_default_str()
       ->group("Walks");
   add_walk_options(*sub, command->walks);
-  sub->add_option("--out", command->out, "Where Phi goes (.npz)")->type_name("FILE")->required();
-  sub->add_option("--out-keys", command->out_keys, "Where Psi goes (.npz)")->type_name("FILE");
+  sub->add_option("--out", command->out, "Where to write Phi, the features of the queries (.npz)")
+      ->type_name("FILE")
+      ->required();
+  sub->add_option("--out-keys", command->out_keys, "Where to write Psi, the features of the keys (.npz)")
+      ->type_name("FILE");
   add_device_option(*sub, command->device);
   add_run_options(*sub, command->run);
   sub->footer(

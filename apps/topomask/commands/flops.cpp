@@ -187,12 +187,14 @@ void run_flops(const FlopsCommand& command) {
 }  // namespace
 
 void add_flops_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("flops", "Operations against N: softmax, linear and masked attention");
+  CLI::App* sub = app.add_subcommand(
+      "flops", "Count operations against the number of nodes: softmax, linear and masked attention");
   const auto command = std::make_shared<FlopsCommand>();
   add_kernel_option(*sub, command->kernel);
-  sub->add_option("--smallest", command->smallest, "Nodes of the smallest path; doubled up to the largest")
+  sub->add_option("--smallest", command->smallest,
+                  "Nodes of the smallest path graph; doubled up to the largest")
       ->capture_default_str();
-  sub->add_option("--largest", command->largest, "Nodes of the largest path")->capture_default_str();
+  sub->add_option("--largest", command->largest, "Nodes of the largest path graph")->capture_default_str();
   sub->add_option("--d", command->d, "Channels of q, k and v")->capture_default_str();
   sub->add_option("--seeds", command->seeds, "Sets of walks to average over")->capture_default_str();
   sub->add_option("--out", command->out, "Directory for the plot (PNG and SVG)")->type_name("DIR");

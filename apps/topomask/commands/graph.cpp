@@ -99,8 +99,9 @@ void add_graph_command(CLI::App& app) {
   const auto command = std::make_shared<GraphCommand>();
   add_graph_options(*sub, command->graph);
   add_kernel_option(*sub, command->kernel);
-  sub->add_option("--p-halt", command->p_halt, "Halting probability that c is for")->capture_default_str();
-  sub->add_option("--max-hops", command->max_hops, "Truncate the series of c here (always finite)");
+  sub->add_option("--p-halt", command->p_halt, "Probability to halt at every node, for c")
+      ->capture_default_str();
+  sub->add_option("--max-hops", command->max_hops, "Truncate the series here, which makes c finite");
   add_run_options(*sub, command->run);
   sub->footer("Graphs:\n" + graph_forms_text() + "Kernels:\n" + kernel_forms_text() +
               "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"

@@ -135,21 +135,24 @@ void run_table(const TableCommand& command) {
 }  // namespace
 
 void add_image_table_command(CLI::App& experiment) {
-  CLI::App* sub = experiment.add_subcommand("image-table", "Variants of attention in a vision transformer");
+  CLI::App* sub = experiment.add_subcommand(
+      "image-table", "Compare variants of attention in a vision transformer over several seeds");
   const auto command = std::make_shared<TableCommand>();
   sub->add_option(
          "--variants", command->variants,
-         "Which, with commas between them: any --attention of 'train vit', or grf-walks-N (default: all of "
-         "the paper)")
+         "Variants with commas between them: any --attention of 'train vit', or grf-walks-N for grf with N "
+         "walks (default: those of the paper)")
       ->type_name("LIST");
-  sub->add_option("--seeds", command->seeds, "Which: 0,1,2 or 0-2")->type_name("LIST")->capture_default_str();
+  sub->add_option("--seeds", command->seeds, "Seeds to train with: 0,1,2 or 0-2")
+      ->type_name("LIST")
+      ->capture_default_str();
   sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
       ->type_name("FILE");
   sub->add_option("--out", command->out, "Folder of the experiment")
       ->type_name("DIR")
       ->capture_default_str()
       ->check(not_empty);
-  sub->add_option("--time-limit", command->time_limit, "Save and stop after so many seconds; 0: never")
+  sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
   VitSettings defaults;
   add_setting_options(*sub, list_settings(defaults), command->given, {"attention", "seed"});

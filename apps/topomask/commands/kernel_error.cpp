@@ -86,7 +86,7 @@ void run_kernel_error(const KernelErrorCommand& command) {
     fmt::print("{} trials of {}; error is |M_hat - M|^2 / |M|^2 (Frobenius), +- one standard error\n",
                command.trials, kernel.to_string());
     fmt::print("diagonal ratio is trace(M_hat) / trace(M): above 1 for shared ensembles\n");
-    fmt::print("cutting the series after {} hops: {:.2g}\n", studies.front().walks.max_hops,
+    fmt::print("truncation error after {} hops: {:.2g}\n", studies.front().walks.max_hops,
                rows.front().truncation_error);
   }
 }
@@ -107,8 +107,8 @@ void add_kernel_error_command(CLI::App& app) {
       ->capture_default_str();
   add_run_options(*sub, command->run);
   sub->footer(
-      "The error is against the mask of the truncated series; truncation_error is what the truncation itself "
-      "costs.\n"
+      "The error is against the mask of the truncated series. The truncation error compares that mask\n"
+      "with the one of the whole series.\n"
       "Examples:\n"
       "  topomask kernel-error --walks 2,4,8,16 --trials 1000\n"
       "  topomask kernel-error --graph grid:16x16 --coupling both --ensembles independent --json");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
+#include "core/check.h"
 #include "options/attention_options.h"
 #include "options/choices.h"
 #include "options/options.h"
@@ -110,6 +111,8 @@ void print_text(const FeaturePlan& plan, const PlanCommand& command) {
 
 void run_plan(const PlanCommand& command) {
   command.run.apply();
+  check(command.request.features >= 1, "--m: expected at least 1, got {}", command.request.features);
+  check(command.request.channels >= 1, "--d: expected at least 1, got {}", command.request.channels);
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   // The number of walks is what the plan finds; any valid (even) one passes the checks here.
   const FeatureOptions options = command.walks.to_feature_options(WalkOptions{}.num_walks, command.run.seed);
@@ -129,7 +132,7 @@ void run_plan(const PlanCommand& command) {
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("plan", "Walks, sparsity and cost that an accuracy needs");
+  CLI::App* sub = app.add_subcommand("plan", "How many walks an accuracy needs, and what they cost");
   const auto command = std::make_shared<PlanCommand>();
   add_graph_options(*sub, command->graph, "karate");
   add_kernel_option(*sub, command->kernel);
@@ -138,8 +141,7 @@ void add_plan_command(CLI::App& app) {
   sub->add_option("--error", request.error, "Largest error of an entry of the mask")->capture_default_str();
   sub->add_option("--confidence", request.confidence, "Probability of staying within it")
       ->capture_default_str();
-  add_choice(*sub, "Options", "--for", request.scope,
-             "Whether that holds for each entry by itself, or for all entries at once (union bound)");
+  add_choice(*sub, "Options", "--for", request.scope, "What --confidence is about");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
   add_run_options(*sub, command->run);

@@ -31,7 +31,7 @@ void write(const ReportCommand& command) {
 void add_report_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("report", "Write an experiment's runs to one HTML page");
   const auto command = std::make_shared<ReportCommand>();
-  sub->add_option("folder", command->folder, "Of 'experiment image-table' or of one 'train vit'")
+  sub->add_option("folder", command->folder, "Folder of an 'experiment image-table' or of one 'train vit'")
       ->type_name("FOLDER")
       ->required();
   sub->add_option("--out", command->out, "The page (default: FOLDER/report.html)")->type_name("FILE");

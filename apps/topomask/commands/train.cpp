@@ -119,9 +119,8 @@ void add_train_vit_command(CLI::App& train) {
   sub->add_flag("--resume", command->resume, "Resume the run in --out, to the same result");
   sub->add_flag(
       "--print-config", command->print_config,
-      "Print all settings as a TOML file and do nothing else: what --config, the preset and the command line "
-      "make together");
-  sub->add_option("--time-limit", command->time_limit, "Save and stop after so many seconds; 0: never")
+      "Print the settings that --config, the preset and the command line give, as a TOML file, and stop");
+  sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
   VitSettings defaults;
   add_setting_options(*sub, list_settings(defaults), command->given);
@@ -142,6 +141,10 @@ void add_train_vit_command(CLI::App& train) {
 void add_train_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("train", "Train a model");
   sub->require_subcommand(1);
+  sub->footer(
+      "Examples:\n"
+      "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+      "  topomask train vit --help");
   add_train_vit_command(*sub);
 }
 

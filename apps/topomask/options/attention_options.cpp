@@ -11,30 +11,28 @@ constexpr const char* kGroup = "Attention";
 
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
   command
-      .add_option("--max-workspace", options.max_workspace,
-                  "Bytes that an engine may allocate beside its inputs and its output; 0: three quarters of "
-                  "what is free "
-                  "on a GPU; elsewhere 2 GiB, or four times what those take if that is more")
+      .add_option(
+          "--max-workspace", options.max_workspace,
+          "Bytes that an engine may allocate beside its inputs and output; 0: three quarters of the free "
+          "memory on a GPU, elsewhere 2 GiB or four times the inputs and output, whichever is more")
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);
 }
 
 void add_attention_options(CLI::App& command, AttentionOptions& options) {
-  add_choice(command, kGroup, "--kind", options.kind,
-             "phi(q).phi(k) M, or exp(q.k / sqrt(d)) M, over its row sum");
-  add_choice(command, kGroup, "--feature-map", options.feature_map.kind,
-             "phi of linear attention: max(x, 0), elu(x) + 1, max(x, 0)^2, positive random features, x");
+  add_choice(command, kGroup, "--kind", options.kind, "Which attention");
+  add_choice(command, kGroup, "--feature-map", options.feature_map.kind, "phi of linear attention");
   command
       .add_option("--epsilon", options.feature_map.epsilon,
                   "Added to relu and squared-relu; a row whose features all vanish gives zeros without it")
       ->capture_default_str()
       ->group(kGroup);
-  command.add_option("--num-features", options.feature_map.num_features, "Random features of favor")
+  command
+      .add_option("--num-features", options.feature_map.num_features, "Number of random features of favor")
       ->capture_default_str()
       ->group(kGroup);
-  add_choice(command, kGroup, "--engine", options.engine,
-             "How to compute it; auto takes the least predicted time");
+  add_choice(command, kGroup, "--engine", options.engine, "How to compute it");
   add_max_workspace_option(command, options);
   command.add_flag("--check-finite", options.check_finite, "Refuse q, k or v with a NaN or an infinity")
       ->group(kGroup);

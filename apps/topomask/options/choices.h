@@ -1,4 +1,5 @@
-// Options whose value is a word of an enumeration (topomask/words.h), or of a table of one's own.
+// Options whose value is a word of an enumeration (topomask/words.h), or of a table of one's own. The help
+// text takes the words and their meanings from the table, so that the two cannot disagree.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,7 +32,10 @@ void add_choice(CLI::App& command, const std::string& group, const std::string& 
     }
     fail_unknown_word(flag, word, names);
   };
-  command.add_option_function<std::string>(flag, choose, description)
+  const std::string meanings = describe_words(choices);
+  command
+      .add_option_function<std::string>(flag, choose,
+                                        meanings.empty() ? description : description + ". " + meanings)
       ->type_name(fmt::format("{}", fmt::join(names, "|")))
       ->default_str(std::string(current))
       ->group(group);

@@ -46,6 +46,39 @@ std::vector<std::string_view> masks_with(std::string_view name, Names&& names_of
   return masks;
 }
 
+// The masks that have a setting, grouped by what the catalogue says of it: its description, or its default.
+using MaskGroups = std::vector<std::pair<std::string_view, std::vector<std::string_view>>>;
+
+MaskGroups masks_by(std::string_view MaskSetting::*property, std::string_view name) {
+  MaskGroups groups;
+  for (const MaskInfo& info : mask_catalogue()) {
+    if (!info.by_name) continue;
+    for (const MaskSetting& setting : info.settings) {
+      if (setting.name != name) continue;
+      const auto same = std::find_if(groups.begin(), groups.end(),
+                                     [&](const auto& group) { return group.first == setting.*property; });
+      if (same == groups.end()) {
+        groups.push_back({setting.*property, {info.name}});
+      } else {
+        same->second.push_back(info.name);
+      }
+    }
+  }
+  return groups;
+}
+
+// "toeplitz: ...; shortest-path: ...", and the default where the masks do not share one.
+std::string describe_setting(std::string_view name) {
+  std::string text, defaults;
+  for (const auto& [description, masks] : masks_by(&MaskSetting::description, name))
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", fmt::join(masks, ", "), description);
+  const MaskGroups by_default = masks_by(&MaskSetting::fallback, name);
+  if (by_default.size() == 1) return text;
+  for (const auto& [value, masks] : by_default)
+    defaults += fmt::format("{}{} for {}", defaults.empty() ? "" : "; ", value, fmt::join(masks, ", "));
+  return fmt::format("{} (default: {})", text, defaults);
+}
+
 const std::vector<MaskSetting>& settings_of(const MaskInfo& info) {
   return info.settings;
 }
@@ -59,7 +92,7 @@ void check_taken(const MaskInfo& info, std::string_view name, const std::string&
   for (const auto& known : names_of(info)) {
     if (known.name == name) return;
   }
-  fail("{}: mask '{}' does not take it; {} do", flag, info.name,
+  fail("{}: not an option of mask '{}', only of: {}", flag, info.name,
        fmt::join(masks_with(name, std::forward<Names>(names_of)), ", "));
 }
 
@@ -150,8 +183,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
         .add_option_function<std::string>(
             flag,
             [&flags, flag, prefix](const std::string& value) {
-              check(flags.init_flag.empty(), "{}: {} says already how f starts, expected one of them", flag,
-                    flags.init_flag);
+              check(flags.init_flag.empty(), "{} and {} both set f; give one", flag, flags.init_flag);
               flags.init_flag = flag;
               flags.settings["init"] = prefix + value;
             },
@@ -181,15 +213,14 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
       const std::string name(setting.name);
       const std::string flags_of =
           setting.name == "num_walks" ? "--walks,--num-walks" : flag_of(setting.name);
-      const std::string description =
-          fmt::format("{}: {}", fmt::join(masks_with(setting.name, settings_of), ", "), setting.description);
       CLI::Option* option =
           command
               .add_option_function<std::string>(
                   flags_of, [&flags, name](const std::string& value) { flags.settings[name] = value; },
-                  description)
+                  describe_setting(setting.name))
               ->group(kMaskGroup);
-      if (!setting.fallback.empty()) option->default_str(std::string(setting.fallback));
+      const bool one_default = masks_by(&MaskSetting::fallback, setting.name).size() == 1;
+      if (one_default && !setting.fallback.empty()) option->default_str(std::string(setting.fallback));
     }
     for (const MaskParameter& parameter : info.parameters) {
       if (!fits_a_flag(parameter) || !is_new(parameter.name)) continue;
@@ -198,7 +229,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
           .add_option_function<std::string>(
               flag_of(parameter.name),
               [&flags, name](const std::string& value) { flags.parameters[name] = value; },
-              fmt::format("{}: {}, at the start {}", info.name, parameter.shape, parameter.start))
+              fmt::format("{}: numbers {} (default: {})", info.name, parameter.shape, parameter.start))
           ->type_name("NUMBERS")
           ->group(kMaskGroup);
     }
@@ -211,7 +242,8 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
       ->type_name("FILE");
   add("--out-parameters", flags.out_parameters, "Write the parameters, for mask.load_state_dict in Python")
       ->type_name("FILE");
-  add("--global-tokens", flags.global_tokens, "The first rows of q, k, v see and are seen by all")
+  add("--global-tokens", flags.global_tokens,
+      "How many of the first rows of q, k, v are tokens that see and are seen by all (CLS)")
       ->capture_default_str();
 }
 

@@ -44,7 +44,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str();
   add_output_options(command, options);
   command.get_option("--threads")
-      ->description("Threads to use (default: all cores); results do not depend on it");
+      ->description("Threads to use (default: all cores); same results for any number");
 }
 
 void add_output_options(CLI::App& command, RunOptions& options) {
@@ -55,7 +55,7 @@ void add_output_options(CLI::App& command, RunOptions& options) {
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda or cuda:N; walks do not depend on it")
+  command.add_option("--device", device, "cpu, cuda or cuda:N; same walks on every device")
       ->type_name("NAME")
       ->capture_default_str();
 }
@@ -87,24 +87,25 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   } else {
     graph->capture_default_str();
   }
-  add_choice(command, kGraphGroup, "--normalise", options.normalisation, "W from the adjacency matrix");
+  add_choice(command, kGraphGroup, "--normalise", options.normalisation,
+             "W from the adjacency matrix A and its degrees D");
   add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
   add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops,
              "Edges from a node to itself");
   add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated, "Nodes without edges");
-  add_choice(command, kGraphGroup, "--components", options.loading.policy.components,
-             "All components, or the largest alone (drop)");
-  add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction,
-             "Directed or undirected edges");
+  add_choice(command, kGraphGroup, "--components", options.loading.policy.components, "Connected components");
+  add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction, "Direction of the edges");
   command
       .add_option(
           "--max-file-size", options.loading.read.max_file_size,
-          "The most bytes of a file and of what it unpacks to, such as 2GB (default: 200 times the size "
-          "of a compressed file, or what the memory allows)")
-      ->transform(CLI::AsSizeValue(false))
+          "Largest size of a file and of what it unpacks to, such as 2GB (default: 200 times the size of a "
+          "compressed file, or what the memory allows)")
+      ->transform(CLI::AsSizeValue(false).description(""))
       ->type_name("SIZE")
       ->group(kGraphGroup);
-  command.add_option("--out-ids", options.out_ids, "Write 'node <tab> name in the file', a line each")
+  command
+      .add_option("--out-ids", options.out_ids,
+                  "Write a table: the number of a node, a tab, its name in the file")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
@@ -134,12 +135,10 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
       ->type_name("geometric|fixed|survival:S0,S1,...")
       ->capture_default_str()
       ->group(kWalkGroup);
-  add_choice(command, kWalkGroup, "--step", flags.features.walks.step,
-             "Next node: any neighbour, or by |weight|");
+  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, "Law of the next node");
   add_choice(command, kWalkGroup, "--coupling", flags.features.walks.coupling,
-             "Variance reduction: antithetic termination, repelling steps");
-  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles,
-             "Walks of the keys: the queries' own, fresh ones, or none (one-hot keys)");
+             "How the walks of a node depend on each other, to lower the variance");
+  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, "Walks of the keys");
   command
       .add_flag_callback(
           "--ad-hoc", [&flags] { flags.features.importance_weights = false; },

@@ -19,7 +19,7 @@ void add_setting_options(CLI::App& command, const Settings& settings,
           ->group(on ? "" : group);  // only the one that changes something is listed
       command
           .add_flag_callback(
-              "--no-" + key, [given, key] { given->emplace_back(key, "false"); }, "Not: " + setting.help)
+              "--no-" + key, [given, key] { given->emplace_back(key, "false"); }, setting.help_off)
           ->group(on ? group : "");
       continue;
     }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "program_version.h"
 #include "provenance.h"
 #include "report/pictures.h"
 #include "topomask/runs.h"
@@ -98,7 +99,7 @@ Json collect_report(const std::string& folder) {
                           "training_images", "validation_images"})
     report[key] = first.at(key);
   const Provenance origin = provenance();
-  report["version"] = TOPOMASK_VERSION;
+  report["version"] = program_version();
   report["command"] = origin.command;
   report["machine"] = origin.machine;
   report["config"] = read_text(fs::path(folder) / kConfigFile);
