@@ -28,6 +28,6 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 out.square().mean().backward()
 print(f"graph          {graph}")
 print(f"mask           {mask.num_entries():,} of {n * n:,} entries are not zero")
-print(f"f              {list(mask.f.shape)}: one number a head and a hop")
+print(f"f              {list(mask.f.shape)}: one number per head and hop")
 print(f"q, k, v, out   {list(out.shape)}")
 print(f"gradient norm  f {mask.f.grad.norm():.3e}, q {q.grad.norm():.3e}")

@@ -46,7 +46,7 @@ def sample_walk_features(
     seed: int = 0,
     ensemble: int = 0,
 ) -> WalkFeatures:
-    """Features of every node of W = graph; a function of the arguments alone, whatever the machine."""
+    """Features of every node of W = graph; the same on every machine."""
     law = length if isinstance(length, str) else "survival"
     survival = [] if isinstance(length, str) else [float(s) for s in length]
     features = ops.sample_features(

@@ -28,7 +28,7 @@ class NodeKernel:
         graph: N nodes.
         kernel: "reg-laplacian:d=2,sigma2=0.25" (the default), "diffusion:sigma2=1", "p-step:p=2,a=2",
             "inverse-cosine", "matern:nu=1.5,kappa=1", "coefficients:1,0.5,0.25" or "modulation:1,0.5".
-        num_walks, p_halt, max_hops, coupling, seed: of the walks, as in GRFMask.
+        num_walks, p_halt, max_hops, coupling, seed: as in GRFMask, with defaults of their own.
         exact: the untruncated kernel by dense linear algebra instead, for small graphs.
         normalise: how W is made of the graph.
 

@@ -81,7 +81,7 @@ def radius(
     """All points within distance r of every point or query, at most the max_neighbours nearest of them.
 
     include_self, edge_index and places (queries, batch, ptr, query_batch, query_ptr, box) are as in `knn`.
-    Without max_neighbours there is no length for rows: edge_index=True then.
+    Without max_neighbours, pass edge_index=True: rows then differ in length.
     """
     points, *where = arguments_of(points, **places)
     if edge_index:

@@ -17,9 +17,8 @@ __all__ = ["GRFConv"]
 class GRFConv(nn.Module):
     """Multi-head attention under a GRF mask of the graph it is called with; also the `conv` of a GPSConv.
 
-    A node attends to the nodes that have a path to it, as messages flow. The walks are sampled when a graph
-    is first seen and kept while the calls pass the same edges, compared by their numbers; disjoint graphs of
-    a batch stay apart by themselves.
+    A node attends along incoming edges, as in message passing. The walks are sampled when a graph is first
+    seen and kept while the calls pass the same edges, compared by value. Graphs of a batch never mix.
 
     Args:
         in_channels, out_channels: of the node features; out_channels divisible by heads.
@@ -54,7 +53,7 @@ class GRFConv(nn.Module):
         return super()._apply(fn, recurse)
 
     def reset_parameters(self) -> None:
-        """Starts afresh; the walks stay."""
+        """Reinitialises all parameters; keeps the walks."""
         if isinstance(self.input, nn.Linear):
             self.input.reset_parameters()
         nn.init.xavier_uniform_(self.attention.in_proj_weight)

@@ -43,7 +43,7 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """What Transformers calls: query, key, value [B, H, N, d] -> ([B, N, H, d], None).
 
-    Attention weights are never formed, so dropout falls on the output of a head instead.
+    Attention weights are never formed, so dropout is applied to each head's output.
     """
     mask = getattr(module, "topomask_mask", None)
     if not isinstance(mask, Mask):
@@ -79,7 +79,7 @@ def attach(
 
     Args:
         model: a ViT-like model: its config has image_size and patch_size, its attention layers `is_causal`.
-        make_mask: from the number of a layer to its mask, for all tokens. By default a GRFMask with walks of
+        make_mask: maps a layer index to a mask over all tokens. By default a GRFMask with walks of
             its own on the grid of patches, with the CLS token (and others in front) seen by all.
         kind: "linear", or "softmax" for weights that were trained with it.
         walks: of that GRFMask, where they are not p_halt=0.3, max_hops=4 and its own defaults.

@@ -89,7 +89,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, bool, std::int64_t> knn_graph_op(
 // There are as many graphs as the points or the queries say, whichever are more.
 at::Tensor batch_ptrs(const std::optional<at::Tensor>& batch, const std::optional<at::Tensor>& query_batch,
                       bool has_queries) {
-  check(batch && has_queries == query_batch.has_value(), "batch and query_batch go together, expected both");
+  check(batch && has_queries == query_batch.has_value(), "with queries, give both batch and query_batch");
   std::vector<at::Tensor> both = {*batch};
   if (query_batch) both.push_back(*query_batch);
   std::int64_t graphs = 0;
