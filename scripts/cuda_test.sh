@@ -97,3 +97,5 @@ bench million attention --graph grid:1000x1000 --walks 4 --device cuda --only gr
 for side in 181 362 724 1448 2048; do  # time against the number of nodes, 32 thousand to 4 million
   bench "side-$side" attention --graph "grid:${side}x$side" --walks 8 --device cuda --only grf-auto --budget 1
 done
+echo "-- python bench/from_python.py"
+PYTHONPATH=$build/python "${TOPOMASK_PYTHON:-.venv/bin/python}" bench/from_python.py | tee "$out/bench-from-python.txt"

@@ -106,8 +106,8 @@ def test_batches_of_points() -> None:
     )
     assert Graph.from_points(points, 2, batch=batch).ptr.tolist() == [0, 5, 9]
     for make, error, message in (
-        (lambda: topomask.knn(points, 2, queries=queries, batch=batch), ValueError, "go together"),
-        (lambda: topomask.knn(points, 2, query_batch=query_batch), ValueError, "go together"),
+        (lambda: topomask.knn(points, 2, queries=queries, batch=batch), ValueError, "give both"),
+        (lambda: topomask.knn(points, 2, query_batch=query_batch), ValueError, "give both"),
         (lambda: topomask.radius(points, 0.5), ValueError, "max_neighbours must be given"),
         (lambda: Graph.from_points(points, 2, queries=queries), TypeError, "no argument 'queries'"),
         (lambda: Graph.from_points(points, 2, k_=3), TypeError, "k_"),
