@@ -98,4 +98,4 @@ for side in 181 362 724 1448 2048; do  # time against the number of nodes, 32 th
   bench "side-$side" attention --graph "grid:${side}x$side" --walks 8 --device cuda --only grf-auto --budget 1
 done
 echo "-- python bench/from_python.py"
-PYTHONPATH=$build/python "${TOPOMASK_PYTHON:-.venv/bin/python}" bench/from_python.py | tee "$out/bench-from-python.txt"
+PYTHONPATH=$build/python "$(cat .setup/python)" bench/from_python.py | tee "$out/bench-from-python.txt"
