@@ -199,7 +199,9 @@ Neighbours nearest_of(NeighbourTask task, const char* where) {
     result.count = at::empty({task.num_queries()}, at::kInt);
   }
   result.full = task.full;
-  if (task.points.scalar_type() == at::kDouble) {
+  if (task.k == 0) {
+    if (!task.only_index) result.count.zero_();  // the searches keep at least one
+  } else if (task.points.scalar_type() == at::kDouble) {
     nearest_on_cpu<double>(task, result);
   } else {
     nearest_on_cpu<float>(task, result);
