@@ -31,6 +31,12 @@ void require(bool condition) {
   for (const float weight : edges.weight) require(weight - weight == 0);
 }
 
+[[maybe_unused]] void check_result(const topomask::Points& points) {
+  require(points.count >= 1 && points.dimension >= 1);
+  require(points.coordinate.size() == static_cast<std::size_t>(points.count * points.dimension));
+  for (const double x : points.coordinate) require(x - x == 0);
+}
+
 [[maybe_unused]] void check_result(const topomask::ImageRecords& records) {
   const std::int64_t pixels = records.channels * records.height * records.width;
   require(records.labels.size() == static_cast<std::size_t>(records.count));

@@ -64,6 +64,7 @@ struct Points {
   std::vector<double> coordinate;  // [count, dimension], as precise as in the file, finite as floats
 };
 Points read_points_file(const std::string& path, const ReadOptions& options = {});
+Points read_point_table(std::string_view content, const std::string& name);  // the tables alone
 
 // "node <tab> name" per line, the node itself where there are no names. `names`: [num_nodes] or empty; tabs,
 // line ends and backslashes of names are escaped with a backslash.

@@ -44,7 +44,23 @@ bool is_header(const std::vector<std::string_view>& fields) {
   return true;
 }
 
-Points points_of_table(std::string_view content, const std::string& name) {
+Points read_points(const std::string& path, const ReadOptions& options) {
+  const std::string extension = content_extension(path);
+  constexpr std::array<std::string_view, 8> kKnown{".obj", ".ply", ".npy", ".txt",
+                                                   ".tsv", ".csv", ".xyz", ".pts"};
+  check(std::find(kKnown.begin(), kKnown.end(), extension) != kKnown.end(),
+        "cannot read points from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
+        path, fmt::join(kKnown, " "), extension, did_you_mean(extension, kKnown));
+  const std::string content = read_file(path, options);
+  if (extension == ".obj") return points_of_mesh(parse_obj(content, path), path);
+  if (extension == ".ply") return points_of_mesh(parse_ply(content, path, Sides::optional), path);
+  if (extension == ".npy") return points_of_array(content, path);
+  return read_point_table(content, path);
+}
+
+}  // namespace
+
+Points read_point_table(std::string_view content, const std::string& name) {
   check_text(content, name);
   Points points;
   LineReader lines(without_byte_order_mark(content));
@@ -75,22 +91,6 @@ Points points_of_table(std::string_view content, const std::string& name) {
   check(points.count > 0, "{}: expected at least one point, got none", name);
   return points;
 }
-
-Points read_points(const std::string& path, const ReadOptions& options) {
-  const std::string extension = content_extension(path);
-  constexpr std::array<std::string_view, 8> kKnown{".obj", ".ply", ".npy", ".txt",
-                                                   ".tsv", ".csv", ".xyz", ".pts"};
-  check(std::find(kKnown.begin(), kKnown.end(), extension) != kKnown.end(),
-        "cannot read points from '{}': expected one of {} (also with .gz or .xz), got the extension '{}'{}",
-        path, fmt::join(kKnown, " "), extension, did_you_mean(extension, kKnown));
-  const std::string content = read_file(path, options);
-  if (extension == ".obj") return points_of_mesh(parse_obj(content, path), path);
-  if (extension == ".ply") return points_of_mesh(parse_ply(content, path, Sides::optional), path);
-  if (extension == ".npy") return points_of_array(content, path);
-  return points_of_table(content, path);
-}
-
-}  // namespace
 
 Points read_points_file(const std::string& path, const ReadOptions& options) {
   Points points = read_points(path, options);
