@@ -33,6 +33,12 @@ class IndexReader {
           path_, least, key, value.dump());
     return value.get<std::int64_t>();
   }
+  std::uint64_t seed(const char* key) const {
+    const json& value = member(key);
+    check(value.is_number_unsigned(), "{}: expected a whole number from 0 as '{}', got {}", path_, key,
+          value.dump());
+    return value.get<std::uint64_t>();
+  }
   bool flag(const char* key) const {
     const json& value = member(key);
     check(value.is_boolean(), "{}: expected true or false as '{}', got {}", path_, key, value.dump());
@@ -171,7 +177,8 @@ ShardIndex read_shard_index(const std::string& folder) {
         "{}: holds no finished partition ({} is missing); 'topomask partition' makes one", folder,
         kShardIndexFile);
   const json content = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  check(content.is_object() && content.value("format", json()) == kShardIndexFormat,
+  check(content.is_object() && content.contains("format") && content["format"].is_string() &&
+            content["format"].get<std::string>() == kShardIndexFormat,
         "{}: not the index of a partition", path);
   const IndexReader reader(content, path);
   check(reader.count("version") == kShardVersion, "{}: expected version {}, got {}", path, kShardVersion,
@@ -185,8 +192,7 @@ ShardIndex read_shard_index(const std::string& folder) {
   index.named = reader.flag("named");
   index.out_degree = reader.count("out_degree", -1);
   index.method = parse_word<PartitionMethod>("method", reader.text("method"));
-  index.seed = static_cast<std::uint64_t>(
-      content.value("seed", json()).is_number_unsigned() ? content["seed"].get<std::uint64_t>() : 0);
+  index.seed = reader.seed("seed");
   index.graph_hash = reader.text("graph_hash");
   index.partition_hash = reader.text("partition_hash");
   std::int64_t nodes = 0, entries = 0;

@@ -72,13 +72,13 @@ TEST(PartitionCommand, ShardsAreTheGraph) {
   scratch.write("edges.csv", "a,b,0.5\nb,c,2\nd,a,1\nc,c,4\n");
   scratch.write("cloud.txt", "0 0\n1 0\n5 5\n6 5\n0 1\n9 9\n");
   int number = 0;
-  for (const std::string spec : {std::string("karate"), "ba:300,3", "grid:9x9,wrap",
-                                 "knn:" + scratch.path("cloud.txt") + ",2", scratch.path("edges.csv")}) {
+  for (const std::string spec :
+       {std::string("karate"), "ba:300,3", "grid:9x9,wrap", "knn:" + scratch.path("cloud.txt") + ",2",
+        "knn:" + scratch.path("cloud.txt"), scratch.path("edges.csv")}) {
     for (const std::string method : {"morton", "metis", "stream"}) {
       const std::string out = scratch.path("out-" + std::to_string(number++));
       ASSERT_EQ(run_program(partition(spec, "3", out, {"--method", method})).status, 0) << spec;
       const std::string before = scratch.path("before.npz"), after = scratch.path("after.npz");
-      const std::vector<std::string> sampling = {"--walks", "8", "--out"};
       EXPECT_EQ(run_json({"graph", "--graph", spec, "--out-ids", scratch.path("ids")}),
                 run_json({"graph", "--graph", "shards:" + out, "--out-ids", scratch.path("ids-again")}));
       EXPECT_EQ(read_whole_file(scratch.path("ids")), read_whole_file(scratch.path("ids-again")));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -133,6 +134,15 @@ void print_partition_text(const PartitionCommand& command, const PartitionResult
   table.print();
 }
 
+// Whether the graph is a file that is read piece by piece, and not knn:points.txt, say.
+bool is_streamed(const PartitionCommand& command) {
+  const std::string& spec = command.graph.spec;
+  if (command.partition.method != PartitionMethod::stream || !can_stream(spec)) return false;
+  const std::vector<GraphForm>& forms = graph_forms();
+  return std::none_of(forms.begin(), forms.end(),
+                      [&](const GraphForm& form) { return spec.starts_with(form.name + ":"); });
+}
+
 void run_partition(PartitionCommand& command) {
   command.run.apply();
   command.partition.seed = command.run.seed;
@@ -143,9 +153,8 @@ void run_partition(PartitionCommand& command) {
     bars.update(stage, done, total);
   };
   const auto start = std::chrono::steady_clock::now();
-  const bool streams = command.partition.method == PartitionMethod::stream && can_stream(command.graph.spec);
   const PartitionResult result =
-      streams ? partition_file(command, progress) : partition_loaded(command, progress);
+      is_streamed(command) ? partition_file(command, progress) : partition_loaded(command, progress);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   erase_progress_line();
   if (command.run.json) {
