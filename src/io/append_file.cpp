@@ -30,22 +30,30 @@ void AppendFile::remove() {
 }
 
 void AppendFile::add_bytes(const void* data, std::size_t size) {
+  if (buffer_.size() + size > buffer_bytes_) flush();
+  if (size >= buffer_bytes_) {
+    write(data, size);  // large pieces are not copied
+    return;
+  }
   const char* const bytes = static_cast<const char*>(data);
   buffer_.insert(buffer_.end(), bytes, bytes + size);
-  if (buffer_.size() >= buffer_bytes_) flush();
 }
 
 void AppendFile::flush() {
-  if (buffer_.empty()) return;
+  write(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AppendFile::write(const void* data, std::size_t size) {
+  if (size == 0) return;
   std::FILE* const file = std::fopen(path_.c_str(), "ab");
   check(file != nullptr, "cannot write '{}': {}", path_, std::strerror(errno));
   std::setvbuf(file, nullptr, _IONBF, 0);
-  const bool written = std::fwrite(buffer_.data(), 1, buffer_.size(), file) == buffer_.size();
+  const bool written = std::fwrite(data, 1, size, file) == size;
   const int reason = errno;
   const bool closed = std::fclose(file) == 0;
   check(written && closed, "cannot write '{}': {}", path_, std::strerror(written ? errno : reason));
-  written_ += buffer_.size();
-  buffer_.clear();
+  written_ += size;
 }
 
 void AppendFile::read_bytes(void* target, std::size_t size) {

@@ -42,6 +42,7 @@ class AppendFile {
 
  private:
   void add_bytes(const void* data, std::size_t size);
+  void write(const void* data, std::size_t size);
   void read_bytes(void* target, std::size_t size);
 
   std::string path_;  // empty: moved from

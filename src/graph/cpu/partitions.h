@@ -17,7 +17,7 @@ std::vector<std::int32_t> partition_by_order(const CsrView& graph, const std::ve
                                              std::int64_t parts);
 
 // METIS's multilevel k-way partitioning (Karypis & Kumar 1998). `graph` has a symmetric pattern; loops and
-// parallel entries are left out. `work` has a number per node.
+// parallel entries are left out. `work` has a number per node. Seeds the C library's rand().
 std::vector<std::int32_t> partition_by_metis(const CsrView& graph, const std::vector<std::int64_t>& work,
                                              std::int64_t parts, double imbalance, std::uint64_t seed);
 

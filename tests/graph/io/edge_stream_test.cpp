@@ -1,12 +1,9 @@
 // The reader of streams numbers and names nodes as the reader of whole files does.
 #include "graph/io/edge_stream.h"
 
-#include <algorithm>
 #include <random>
 #include <set>
 
-#include "io/line_stream.h"
-#include "support/compressed.h"
 #include "support/expect_edges.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
@@ -112,30 +109,6 @@ TEST(id_set, ranks_and_places_are_inverse) {
     }
     EXPECT_EQ(ids.rank(*expected.rbegin() + 1), -1);
   }
-}
-
-TEST(line_stream, lines_do_not_depend_on_the_buffer) {
-  const TemporaryFolder scratch;
-  std::string text = "first\n\n  blanks around \r\n";
-  for (int i = 0; i < 3000; ++i) text += std::string(static_cast<std::size_t>(i % 97), 'x') + "\n";
-  text += "last without an end";
-  // Two members, and zeros behind them, as tape drives leave.
-  const std::string halves = gzip(text.substr(0, 1000)) + gzip(text.substr(1000)) + std::string(100, '\0');
-  const std::vector<std::string> paths = {scratch.write("a.txt", text), scratch.write("a.txt.gz", halves),
-                                          scratch.write("a.txt.xz", xz(text))};
-  std::vector<std::string> expected;
-  for (const std::string& path : paths) {
-    for (const std::size_t buffer : {1u, 2u, 13u, 1u << 20}) {
-      LineStream lines(path, {}, buffer);
-      std::vector<std::string> found;
-      for (std::string_view line; lines.next(line);) found.emplace_back(line);
-      if (expected.empty()) expected = found;
-      EXPECT_EQ(found, expected) << path << " " << buffer;
-      EXPECT_EQ(lines.line_number(), 3004u);
-    }
-  }
-  EXPECT_EQ(expected[2], "blanks around");
-  EXPECT_EQ(expected.back(), "last without an end");
 }
 
 }  // namespace
