@@ -71,21 +71,21 @@ std::vector<DiskRows::Bucket> DiskRows::make_buckets(std::int64_t first, std::in
   return buckets;
 }
 
-void DiskRows::put(std::vector<Bucket>& buckets, std::int32_t row, std::int32_t col, float weight) {
+void DiskRows::put(std::vector<Bucket>& buckets, std::int32_t row, std::uint32_t col, float weight) const {
   const std::int64_t rows = buckets.front().end - buckets.front().first;
   Bucket& bucket = buckets[static_cast<std::size_t>((row - buckets.front().first) / rows)];
-  const Record record{row, static_cast<std::uint32_t>(col), weight};
+  const Record record{row, col, weight};
   bucket.file.add(std::span(reinterpret_cast<const char*>(&record), record_bytes()));
 }
 
 void DiskRows::add(std::int32_t source, std::int32_t target, float weight) {
   if (source == target) {
-    if (options_.self_loops == SelfLoops::keep) put(buckets_, source, target, weight);
+    if (options_.self_loops == SelfLoops::drop) return;
+    put(buckets_, source, static_cast<std::uint32_t>(target), weight);
     return;
   }
-  put(buckets_, source, target, weight);
-  const std::uint32_t back = static_cast<std::uint32_t>(source) | (options_.directed ? kIncoming : 0);
-  put(buckets_, target, static_cast<std::int32_t>(back), weight);
+  put(buckets_, source, static_cast<std::uint32_t>(target), weight);
+  put(buckets_, target, static_cast<std::uint32_t>(source) | (options_.directed ? kIncoming : 0), weight);
 }
 
 void DiskRows::finish(const std::function<void(std::int64_t)>& progress) {
@@ -111,9 +111,8 @@ void DiskRows::split_bucket(Bucket bucket) {
   std::vector<char> bytes;
   for (std::uint64_t left = bucket.file.size(); left > 0; left -= bytes.size()) {
     reader.read(bytes, static_cast<std::size_t>(std::min<std::uint64_t>(left, piece)));
-    for_each_record(bytes, options_.weighted, [&](const Record& record) {
-      put(smaller, record.row, static_cast<std::int32_t>(record.col), record.weight);
-    });
+    for_each_record(bytes, options_.weighted,
+                    [&](const Record& record) { put(smaller, record.row, record.col, record.weight); });
     poll_interruption();
   }
   { const Bucket done = std::move(bucket); }  // removes its file

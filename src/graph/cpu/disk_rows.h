@@ -54,7 +54,7 @@ class DiskRows {
   };
 
   std::vector<Bucket> make_buckets(std::int64_t first, std::int64_t end, std::int64_t bytes);
-  void put(std::vector<Bucket>& buckets, std::int32_t row, std::int32_t col, float weight);
+  void put(std::vector<Bucket>& buckets, std::int32_t row, std::uint32_t col, float weight) const;
   void sort_bucket(Bucket bucket);
   void split_bucket(Bucket bucket);
   std::size_t record_bytes() const { return options_.weighted ? 12 : 8; }
