@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -138,7 +139,7 @@ TEST(PartitionCommand, OneSentencePerMistake) {
   expect_rejected(partition("karate", "3", out), "holds a partition already");
   EXPECT_EQ(files_in(out), before);
   expect_rejected({"graph", "--graph", "shards:" + scratch.path("nothing")}, "holds no finished partition");
-  expect_rejected({"graph", "--graph", "shard:" + out}, "did you mean 'shards'?");
+  expect_rejected({"graph", "--graph", "shard:parts"}, "did you mean 'shards'?");
   fs::resize_file(out + "/part-0001.safetensors", 100);
   expect_rejected({"graph", "--graph", "shards:" + out}, "part-0001.safetensors");
 }
