@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-std::vector<std::string> partition(const std::string& graph, const std::string& parts, const std::string& out,
-                                   const std::vector<std::string>& more = {}) {
+std::vector<std::string> partition_of(const std::string& graph, const std::string& parts,
+                                      const std::string& out, const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = {"partition", "--graph", graph, "--parts", parts, "--out", out};
   words.insert(words.end(), more.begin(), more.end());
   return words;
@@ -36,7 +36,7 @@ std::map<std::string, std::string> files_in(const std::string& folder) {
 
 TEST(PartitionCommand, PrintsCutBalanceAndHalos) {
   const TemporaryDirectory scratch;
-  const json result = run_json(partition("grid:32x32", "4", scratch.path("parts")));
+  const json result = run_json(partition_of("grid:32x32", "4", scratch.path("parts")));
   EXPECT_EQ(result["nodes"], 1024);
   EXPECT_EQ(result["edges"], 1984);
   EXPECT_EQ(result["entries"], 3968);
@@ -61,11 +61,11 @@ TEST(PartitionCommand, PrintsCutBalanceAndHalos) {
   EXPECT_EQ(index["parts"], 4);
   EXPECT_EQ(index["cut_edges"], result["cut"]["edges"]);
   EXPECT_EQ(index["shards"][3]["file"], "part-0003.safetensors");
-  const ProgramResult text = run_program(partition("karate", "2", scratch.path("karate")));
+  const ProgramResult text = run_program(partition_of("karate", "2", scratch.path("karate")));
   EXPECT_EQ(text.status, 0) << text.err;
   for (const char* word : {"cut", "balance", "halo", "exchange", "sends", "34 nodes, 78 edges (undirected)"})
     EXPECT_THAT(text.out, HasSubstr(word));
-  EXPECT_EQ(run_program(partition("karate", "2", scratch.path("quiet"), {"--quiet"})).out, "");
+  EXPECT_EQ(run_program(partition_of("karate", "2", scratch.path("quiet"), {"--quiet"})).out, "");
 }
 
 TEST(PartitionCommand, ShardsAreTheGraph) {
@@ -73,12 +73,16 @@ TEST(PartitionCommand, ShardsAreTheGraph) {
   scratch.write("edges.csv", "a,b,0.5\nb,c,2\nd,a,1\nc,c,4\n");
   scratch.write("cloud.txt", "0 0\n1 0\n5 5\n6 5\n0 1\n9 9\n");
   int number = 0;
-  for (const std::string spec :
-       {std::string("karate"), "ba:300,3", "grid:9x9,wrap", "knn:" + scratch.path("cloud.txt") + ",2",
-        "knn:" + scratch.path("cloud.txt"), scratch.path("edges.csv")}) {
+  const std::vector<std::string> specs = {"karate",
+                                          "ba:300,3",
+                                          "grid:9x9,wrap",
+                                          "knn:" + scratch.path("cloud.txt") + ",2",
+                                          "knn:" + scratch.path("cloud.txt"),
+                                          scratch.path("edges.csv")};
+  for (const std::string& spec : specs) {
     for (const std::string method : {"morton", "metis", "stream"}) {
       const std::string out = scratch.path("out-" + std::to_string(number++));
-      ASSERT_EQ(run_program(partition(spec, "3", out, {"--method", method})).status, 0) << spec;
+      ASSERT_EQ(run_program(partition_of(spec, "3", out, {"--method", method})).status, 0) << spec;
       const std::string before = scratch.path("before.npz"), after = scratch.path("after.npz");
       EXPECT_EQ(run_json({"graph", "--graph", spec, "--out-ids", scratch.path("ids")}),
                 run_json({"graph", "--graph", "shards:" + out, "--out-ids", scratch.path("ids-again")}));
@@ -102,10 +106,10 @@ TEST(PartitionCommand, SameBytesOnAnyNumberOfThreads) {
     std::map<std::string, std::string> first;
     for (const std::string threads : {"1", "4"}) {
       const std::string out = scratch.path(method + threads);
-      ASSERT_EQ(
-          run_program(partition(edges, "5", out, {"--method", method, "--threads", threads, "--seed", "9"}))
-              .status,
-          0);
+      ASSERT_EQ(run_program(
+                    partition_of(edges, "5", out, {"--method", method, "--threads", threads, "--seed", "9"}))
+                    .status,
+                0);
       if (first.empty()) first = files_in(out);
       EXPECT_EQ(first, files_in(out)) << method;
     }
@@ -116,7 +120,7 @@ TEST(PartitionCommand, OrderIsSaid) {
   const TemporaryDirectory scratch;
   const auto order = [&](const std::string& graph, const std::string& method) {
     const std::string out = scratch.path(graph.substr(0, 4) + method);
-    return run_json(partition(graph, "2", out, {"--method", method}))["order"].get<std::string>();
+    return run_json(partition_of(graph, "2", out, {"--method", method}))["order"].get<std::string>();
   };
   EXPECT_THAT(order("grid:6x6", "morton"), HasSubstr("Morton"));
   EXPECT_THAT(order("karate", "morton"), HasSubstr("reverse Cuthill-McKee"));
@@ -126,17 +130,17 @@ TEST(PartitionCommand, OrderIsSaid) {
 TEST(PartitionCommand, OneSentencePerMistake) {
   const TemporaryDirectory scratch;
   const std::string out = scratch.path("parts");
-  expect_rejected(partition("karate", "0", out), "--parts: expected a number from 1, got 0");
-  expect_rejected(partition("karate", "5000", out), "4096");
-  expect_rejected(partition("karate", "2", out, {"--method", "metric"}), "did you mean 'metis'?");
-  expect_rejected(partition("karate", "2", out, {"--imbalance", "-1"}), "--imbalance must be above 0");
-  expect_rejected(partition("nowhere.txt", "2", out, {"--method", "stream"}), "nowhere.txt");
-  expect_rejected(partition("karate", "2", scratch.write("file", "x")), "is not a folder");
+  expect_rejected(partition_of("karate", "0", out), "--parts: expected a number from 1, got 0");
+  expect_rejected(partition_of("karate", "5000", out), "4096");
+  expect_rejected(partition_of("karate", "2", out, {"--method", "metric"}), "did you mean 'metis'?");
+  expect_rejected(partition_of("karate", "2", out, {"--imbalance", "-1"}), "--imbalance must be above 0");
+  expect_rejected(partition_of("nowhere.txt", "2", out, {"--method", "stream"}), "nowhere.txt");
+  expect_rejected(partition_of("karate", "2", scratch.write("file", "x")), "is not a folder");
   expect_rejected({"partition", "--graph", "karate", "--parts", "2"}, "--out");
   EXPECT_FALSE(fs::exists(out));
-  ASSERT_EQ(run_program(partition("karate", "2", out)).status, 0);
+  ASSERT_EQ(run_program(partition_of("karate", "2", out)).status, 0);
   const auto before = files_in(out);
-  expect_rejected(partition("karate", "3", out), "holds a partition already");
+  expect_rejected(partition_of("karate", "3", out), "holds a partition already");
   EXPECT_EQ(files_in(out), before);
   expect_rejected({"graph", "--graph", "shards:" + scratch.path("nothing")}, "holds no finished partition");
   expect_rejected({"graph", "--graph", "shard:parts"}, "did you mean 'shards'?");
@@ -147,7 +151,7 @@ TEST(PartitionCommand, OneSentencePerMistake) {
 TEST(PartitionCommand, KilledInTheMiddleLeavesNoIndex) {
   const TemporaryDirectory scratch;
   const std::string out = scratch.path("parts");
-  const std::vector<std::string> words = partition("grid:800x800", "64", out, {"--method", "morton"});
+  const std::vector<std::string> words = partition_of("grid:800x800", "64", out, {"--method", "morton"});
   {
     RunningProgram program(words, scratch.path("err"));
     ASSERT_TRUE(program.wait_until([&] { return fs::exists(out + "/part-0001.safetensors"); }));
