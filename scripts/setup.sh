@@ -29,7 +29,7 @@ required=(
   'libgtest-dev|<gtest/gtest.h>' 'libgmock-dev|<gmock/gmock.h>' 'libhwy-dev|<hwy/highway.h>'
   'libzip-dev|<zip.h>' 'zlib1g-dev|<zlib.h>' 'liblzma-dev|<lzma.h>' 'libspng-dev|<spng.h>'
   'libturbojpeg0-dev|<turbojpeg.h>' 'libtomlplusplus-dev|<toml++/toml.h>'
-  'libcairo2-dev|<cairo/cairo.h>'
+  'libcairo2-dev|<cairo/cairo.h>' 'libmetis-dev|<metis.h>'
 )
 # The build goes on without these; the job that needs one says so.
 optional=(

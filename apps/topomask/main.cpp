@@ -97,6 +97,7 @@ int run(int argc, char** argv) {
   add_features_command(app);
   add_kernel_error_command(app);
   add_plan_command(app);
+  add_partition_command(app);
   add_attend_command(app);
   add_flops_command(app);
   add_bench_command(app);

@@ -11,14 +11,18 @@
 namespace topomask {
 
 struct LoadOptions {
-  GraphPolicy policy;  // irregular edges, direction
-  ReadOptions read;    // of files
+  GraphPolicy policy;   // irregular edges, direction
+  ReadOptions read;     // of files
+  bool points = false;  // also give the positions of the nodes, where there are some
 };
 
 struct LoadedGraph {
   Graph graph;
   std::vector<std::string> names;     // [N] names in the file, or empty: node i is called i
   std::vector<std::string> warnings;  // a sentence each: what can be read but is hardly meant
+  // [N, D] float where it was asked for: the points of knn and torus, the cells of grid, path and cycle; else
+  // undefined.
+  at::Tensor points = {};
 };
 
 // A word that is neither a generator nor a file suggests the nearest; sizes of zero are errors.

@@ -10,7 +10,7 @@ from topomask._attention import attention, plan_attention
 from topomask._catalogue import catalogue
 from topomask._load import version as _version
 from topomask.features import WalkFeatures, sample_walk_features
-from topomask.graph import Graph, normalise, union
+from topomask.graph import Graph, normalise, partition, union
 from topomask.kernels import NodeKernel
 from topomask.mask import Mask
 from topomask.masks import *  # noqa: F403
@@ -19,6 +19,6 @@ from topomask.neighbours import Neighbours, knn, radius
 __version__ = _version()
 __all__ = [
     "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn",
-    "normalise", "plan_attention", "radius", "sample_walk_features", "union",
+    "normalise", "partition", "plan_attention", "radius", "sample_walk_features", "union",
 ]  # fmt: skip
 __all__ += masks.__all__

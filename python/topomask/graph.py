@@ -237,6 +237,11 @@ class Graph:
         return ops.sample_walks(*self.rows, num_walks, max_hops, *laws, signed_seed(seed), 0)
 
 
+def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, points: Any = None) -> Tensor:
+    """[N] int32: the part of each node, by "metis", "morton" (along `points` [N, D]) or "stream"."""
+    return ops.partition_graph(*graph.rows, graph.directed, parts, method, signed_seed(seed), points)
+
+
 def as_graph(graph: Any) -> Graph:
     """A Graph of a Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data."""
     if isinstance(graph, Graph):

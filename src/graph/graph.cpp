@@ -2,13 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "core/check.h"
 #include "graph/cpu/components.h"
@@ -20,16 +18,6 @@
 
 namespace topomask {
 namespace {
-
-// The tensor owns the moved vector, so nothing is copied.
-template <class T>
-at::Tensor take_vector(std::vector<T> values) {
-  auto owner = std::make_shared<std::vector<T>>(std::move(values));
-  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value);
-  if (owner->empty()) return at::empty({0}, options);
-  return at::from_blob(
-      owner->data(), {static_cast<std::int64_t>(owner->size())}, [owner](void*) {}, options);
-}
 
 void check_finite(const char* where, const float* values, std::int64_t count) {
   for (std::int64_t e = 0; e < count; ++e) {

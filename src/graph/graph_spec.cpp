@@ -1,5 +1,6 @@
 #include "topomask/graph_spec.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
@@ -14,8 +15,10 @@
 #include "core/check.h"
 #include "core/suggest.h"
 #include "graph/cpu/rows.h"
+#include "graph/tensors.h"
 #include "topomask/graph_builders.h"
 #include "topomask/graph_io.h"
+#include "topomask/partition.h"
 
 namespace topomask {
 namespace {
@@ -23,11 +26,11 @@ namespace {
 // The arguments after the colon, taken one after the other.
 class Arguments {
  public:
-  Arguments(std::string_view spec, std::string_view form, const ReadOptions& read_options)
-      : read(read_options), form_(form) {
+  Arguments(std::string_view spec, std::string_view form, const LoadOptions& options)
+      : read(options.read), want_points(options.points), form_(form) {
     const std::size_t colon = spec.find(':');
     if (colon == std::string_view::npos) return;
-    std::string_view rest = spec.substr(colon + 1);
+    std::string_view rest = all_ = spec.substr(colon + 1);
     for (std::size_t comma; (comma = rest.find(',')) != std::string_view::npos;
          rest.remove_prefix(comma + 1)) {
       parts_.push_back(rest.substr(0, comma));
@@ -52,6 +55,12 @@ class Arguments {
     if (next_ >= parts_.size() || parts_[next_].empty())
       complain(fmt::format("expected {}, got nothing", what));
     return parts_[next_++];
+  }
+  // Everything, commas included.
+  std::string_view whole(std::string_view what) {
+    if (all_.empty()) complain(fmt::format("expected {}, got nothing", what));
+    next_ = parts_.size();
+    return all_;
   }
   // Takes `word` if it is one of the parts that are left.
   bool flag(std::string_view word) {
@@ -89,23 +98,46 @@ class Arguments {
   }
 
   const ReadOptions& read;
+  const bool want_points;
+  // Besides the graph, as in LoadedGraph.
+  std::vector<std::string> names;
+  at::Tensor points;
 
  private:
-  std::string_view form_;
+  std::string_view form_, all_;
   std::vector<std::string_view> parts_;
   std::size_t next_ = 0;
 };
 
+// The cells of a grid, by their coordinates.
+at::Tensor cells_of(const std::vector<std::int64_t>& extent) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : extent) count *= size;
+  const auto dimension = static_cast<std::int64_t>(extent.size());
+  at::Tensor points = at::empty({count, dimension}, at::kFloat);
+  float* out = points.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t rest = i;
+    for (std::int64_t d = dimension - 1; d >= 0; rest /= extent[d], --d)
+      out[i * dimension + d] = static_cast<float>(rest % extent[d]);
+  }
+  return points;
+}
+
 Graph make_path(Arguments& arguments) {
   const auto num_nodes = arguments.size("the number of nodes");
   arguments.finish();
-  return path_graph(num_nodes);
+  Graph graph = path_graph(num_nodes);
+  if (arguments.want_points) arguments.points = cells_of({num_nodes});
+  return graph;
 }
 
 Graph make_cycle(Arguments& arguments) {
   const auto num_nodes = arguments.size("the number of nodes");
   arguments.finish();
-  return cycle_graph(num_nodes);
+  Graph graph = cycle_graph(num_nodes);
+  if (arguments.want_points) arguments.points = cells_of({num_nodes});
+  return graph;
 }
 
 Graph make_grid(Arguments& arguments) {
@@ -123,7 +155,9 @@ Graph make_grid(Arguments& arguments) {
   options.diagonals = arguments.flag("diagonals");
   options.wrap = arguments.flag("wrap");
   arguments.finish(kFlags);
-  return grid_graph(extent, options);
+  Graph graph = grid_graph(extent, options);  // checks the extents
+  if (arguments.want_points) arguments.points = cells_of(extent);
+  return graph;
 }
 
 Graph make_hypercube(Arguments& arguments) {
@@ -179,7 +213,9 @@ Graph make_knn(Arguments& arguments) {
   options.symmetric |= arguments.flag("symmetric");
   options.k = arguments.size_or("the number of neighbours", options.k);
   arguments.finish(kFlags);
-  return knn_graph(tensor_of(read_points_file(file, arguments.read)), options);
+  const at::Tensor points = tensor_of(read_points_file(file, arguments.read));
+  if (arguments.want_points) arguments.points = points.to(at::kFloat);
+  return knn_graph(points, options);
 }
 
 Graph make_torus(Arguments& arguments) {
@@ -189,12 +225,20 @@ Graph make_torus(Arguments& arguments) {
   options.symmetric = true;
   const auto seed = arguments.number_or<std::uint64_t>("the seed", 0);
   arguments.finish();
-  return knn_graph(torus_points(num_points, seed), options);
+  const at::Tensor points = torus_points(num_points, seed);
+  if (arguments.want_points) arguments.points = points;
+  return knn_graph(points, options);
 }
 
 Graph make_karate(Arguments& arguments) {
   arguments.finish();
   return karate_club();
+}
+
+Graph make_from_shards(Arguments& arguments) {
+  ShardedGraph whole = read_shards(std::string(arguments.whole("a folder of shards")));
+  arguments.names = std::move(whole.names);
+  return std::move(whole.graph);
 }
 
 struct Generator {
@@ -223,6 +267,8 @@ constexpr std::array kGenerators = {
               "knn:points.ply,8,symmetric", make_knn},
     Generator{"torus", "torus:N,K[,SEED]", "The same, symmetric, of N random points on a torus in space",
               "torus:32768,8", make_torus},
+    Generator{"shards", "shards:DIR", "The graph that `topomask partition` wrote to a folder", "shards:parts",
+              make_from_shards},
 };
 
 const Generator* find_generator(std::string_view name) {
@@ -246,10 +292,14 @@ void check_is_file(const std::string& spec, std::string_view name) {
        fmt::join(names, ", "), near);
 }
 
-Graph generate(const Generator& generator, const std::string& spec, const LoadOptions& options) {
+LoadedGraph generate(const Generator& generator, const std::string& spec, const LoadOptions& options) {
   try {
-    Arguments arguments(spec, generator.form, options.read);
-    return generator.make(arguments);
+    Arguments arguments(spec, generator.form, options);
+    LoadedGraph loaded;
+    loaded.graph = generator.make(arguments);
+    loaded.names = std::move(arguments.names);
+    loaded.points = std::move(arguments.points);
+    return loaded;
   } catch (const Error& error) {
     fail("graph '{}': {}", spec, error.what());
   }
@@ -266,9 +316,13 @@ std::vector<std::string> names_of_kept(const BuiltRows& built, std::vector<std::
   return kept;
 }
 
-LoadedGraph build(EdgeList edges, const std::string& spec, const GraphPolicy& policy) {
+LoadedGraph build(EdgeList edges, const std::string& spec, const GraphPolicy& policy,
+                  const at::Tensor& points = {}) {
   BuiltRows built = build_rows(edges, policy);
   LoadedGraph result;
+  if (points.defined()) {
+    result.points = built.all_kept ? points : points.index_select(0, order_tensor(built.kept));
+  }
   result.graph = Graph::from_csr(std::move(built.rows), built.directed);
   result.names = names_of_kept(built, std::move(edges.names));
   result.warnings = std::move(edges.warnings);
@@ -279,14 +333,20 @@ LoadedGraph build(EdgeList edges, const std::string& spec, const GraphPolicy& po
   return result;
 }
 
-// Generated graphs have no parallel edges and no self-loops; the rest of the policy can matter.
-LoadedGraph apply_policy(Graph graph, const std::string& spec, const GraphPolicy& policy) {
+// Generated graphs have no parallel edges and no self-loops; the rest of the policy can matter. Shards were
+// written under a policy, and stay as they are unless another one than the default is asked for.
+LoadedGraph apply_policy(LoadedGraph loaded, bool generated, const std::string& spec,
+                         const GraphPolicy& policy) {
+  const Graph& graph = loaded.graph;
+  const bool simple =
+      generated || (policy.duplicates != Duplicates::sum && policy.self_loops == SelfLoops::keep);
   const bool unchanged =
-      policy.isolated == Isolated::keep && policy.components == Components::keep &&
+      simple && policy.isolated == Isolated::keep && policy.components == Components::keep &&
       (policy.direction == Direction::as_read || (policy.direction == Direction::directed) == graph.directed);
-  if (unchanged) return {std::move(graph), {}, {}};
-  return build(edges_of(graph.view(), graph.directed || policy.direction == Direction::directed), spec,
-               policy);
+  if (unchanged) return loaded;
+  EdgeList edges = edges_of(graph.view(), graph.directed || policy.direction == Direction::directed);
+  edges.names = std::move(loaded.names);
+  return build(std::move(edges), spec, policy, loaded.points);
 }
 
 }  // namespace
@@ -296,7 +356,8 @@ LoadedGraph load_graph(const std::string& spec, const LoadOptions& options) {
   check(!spec.empty(), "graph '': expected a file or a generator such as grid:32x32, got nothing");
   try {
     if (const Generator* generator = find_generator(name))
-      return apply_policy(generate(*generator, spec, options), spec, options.policy);
+      return apply_policy(generate(*generator, spec, options), generator->make != make_from_shards, spec,
+                          options.policy);
     check_is_file(spec, name);
     return build(read_graph_file(spec, options.read), spec, options.policy);
   } catch (const std::bad_alloc&) {

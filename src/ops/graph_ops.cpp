@@ -14,6 +14,7 @@
 #include "topomask/graph_builders.h"
 #include "topomask/graph_spec.h"
 #include "topomask/neighbours.h"
+#include "topomask/partition.h"
 
 namespace topomask::ops {
 namespace {
@@ -174,6 +175,18 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
+// [N] int32: the part of every node.
+at::Tensor partition_tensor(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
+                            bool directed, std::int64_t parts, std::string_view method, std::int64_t seed,
+                            const std::optional<at::Tensor>& points) {
+  PartitionOptions options;
+  options.parts = parts;
+  options.method = parse_word<PartitionMethod>("method", method);
+  options.seed = static_cast<std::uint64_t>(seed);
+  if (points) options.points = *points;
+  return partition_graph(graph_from(row_ptr, col, weight, directed), options).assignment;
+}
+
 // Nodes as people give them: [n] or [n, 1] whole numbers, or a boolean [N].
 at::Tensor checked_nodes(const at::Tensor& nodes, std::int64_t num_nodes) {
   if (nodes.scalar_type() == at::kBool) {
@@ -217,6 +230,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("is_symmetric", is_symmetric);
   m.impl("checked_nodes", checked_nodes);
   m.impl("load_graph", load_graph_tensors);
+  m.impl("partition_graph", partition_tensor);
   m.impl("grid_graph", grid);
 }
 

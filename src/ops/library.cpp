@@ -24,6 +24,8 @@ TORCH_LIBRARY(topomask, m) {
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
   def("checked_nodes(Tensor nodes, int num_nodes) -> Tensor");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
+  def("partition_graph(Tensor row_ptr, Tensor col, Tensor weight, bool directed, int parts, str method, "
+      "int seed, Tensor? points) -> Tensor");
 
   // Neighbours: index [Q, k] int32, squared distances [Q, k], count [Q] int32; or edges [2, E] int64.
   def("knn(Tensor points, int k, Tensor? queries, Tensor? ptr, Tensor? query_ptr, Tensor? box, "

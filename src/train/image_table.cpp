@@ -10,8 +10,8 @@
 #include "core/check.h"
 #include "core/suggest.h"
 #include "io/files.h"
+#include "io/folder_lock.h"
 #include "train/finished_runs.h"
-#include "train/folder_lock.h"
 
 namespace topomask {
 namespace {

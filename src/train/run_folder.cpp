@@ -2,9 +2,9 @@
 
 #include "core/check.h"
 #include "io/files.h"
+#include "io/folder_lock.h"
 #include "topomask/runs.h"
 #include "train/checkpoint_file.h"
-#include "train/folder_lock.h"
 
 namespace topomask {
 

@@ -19,6 +19,7 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
                                                           {"features"},
                                                           {"kernel-error"},
                                                           {"plan"},
+                                                          {"partition"},
                                                           {"attend"},
                                                           {"flops"},
                                                           {"bench"},

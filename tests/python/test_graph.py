@@ -142,3 +142,18 @@ def test_errors() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_partition(karate: Graph) -> None:
+    for method in ("metis", "morton", "stream"):
+        part = topomask.partition(karate, 4, method)
+        assert part.dtype == torch.int32
+        assert part.shape == (34,)
+        assert set(part.tolist()) == {0, 1, 2, 3}
+        assert torch.equal(part, topomask.partition(karate, 4, method))
+    points = torch.arange(34.0).flip(0)[:, None]
+    assert topomask.partition(karate, 2, "morton", points=points)[0] == 1
+    with pytest.raises(ValueError, match="did you mean 'metis'"):
+        topomask.partition(karate, 4, "metric")
+    with pytest.raises(ValueError, match="parts must be from 1"):
+        topomask.partition(karate, 0)

@@ -223,3 +223,21 @@ def test_node_kernel(karate: topomask.Graph) -> None:
     assert topomask.NodeKernel(**walks.get_params()).set_params(seed=3).seed == 3
     with pytest.raises(ValueError, match="whole numbers from 0 to 33"):
         exact.transform([34])
+
+
+def test_shards_of_the_program_load_in_python(tmp_path: Path) -> None:
+    run("partition", "--graph", "ba:60,3,1", "--parts", "3", "--out", str(tmp_path / "parts"))
+    whole, again = topomask.Graph.load("ba:60,3,1"), topomask.Graph.load(f"shards:{tmp_path / 'parts'}")
+    for one, other in zip(whole.rows, again.rows, strict=True):
+        assert torch.equal(one, other)
+    part = topomask.partition(whole, 3)
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    for p in range(3):
+        shard = load_file(tmp_path / "parts" / f"part-{p:04}.safetensors")
+        assert torch.equal(shard["nodes"], (part == p).nonzero()[:, 0])
+        local = torch.cat([shard["nodes"], shard["halo"]])
+        degrees = shard["row_ptr"].diff()
+        assert torch.equal(degrees, whole.degrees()[shard["nodes"]])
+        rows = torch.repeat_interleave(shard["nodes"], degrees)
+        expected = whole.to_dense()[rows, local[shard["col"].long()]]
+        assert torch.equal(expected.float(), shard["weight"])

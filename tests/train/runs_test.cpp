@@ -14,12 +14,12 @@
 
 #include "data/records.h"
 #include "io/files.h"
+#include "io/folder_lock.h"
 #include "support/expect_error.h"
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
 #include "topomask/safetensors.h"
 #include "train/finished_runs.h"
-#include "train/folder_lock.h"
 
 namespace topomask::testing {
 namespace {

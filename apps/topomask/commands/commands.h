@@ -9,6 +9,7 @@ void add_graph_command(CLI::App& app);
 void add_features_command(CLI::App& app);
 void add_kernel_error_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_partition_command(CLI::App& app);
 void add_attend_command(CLI::App& app);
 void add_flops_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

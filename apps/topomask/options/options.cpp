@@ -60,11 +60,15 @@ void add_device_option(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
-Graph GraphOptions::load_raw() const {
+LoadedGraph GraphOptions::load_all() const {
   LoadedGraph loaded = load_graph(spec, loading);
   for (const std::string& warning : loaded.warnings) fmt::print(stderr, "topomask: warning: {}\n", warning);
   if (!out_ids.empty()) write_node_ids(loaded.graph.num_nodes(), loaded.names, out_ids);
-  return std::move(loaded.graph);
+  return loaded;
+}
+
+Graph GraphOptions::load_raw() const {
+  return load_all().graph;
 }
 
 Graph GraphOptions::load() const {
@@ -72,6 +76,12 @@ Graph GraphOptions::load() const {
 }
 
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
+  add_raw_graph_options(command, options, default_spec);
+  add_choice(command, kGraphGroup, "--normalise", options.normalisation,
+             "W from the adjacency matrix A and its degrees D");
+}
+
+void add_raw_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
   options.spec = default_spec;
   std::vector<std::string> forms;
   for (const GraphForm& form : graph_forms()) forms.push_back(form.form);
@@ -87,8 +97,6 @@ void add_graph_options(CLI::App& command, GraphOptions& options, const std::stri
   } else {
     graph->capture_default_str();
   }
-  add_choice(command, kGraphGroup, "--normalise", options.normalisation,
-             "W from the adjacency matrix A and its degrees D");
   add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
   add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops,
              "Edges from a node to itself");

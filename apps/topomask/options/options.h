@@ -39,11 +39,14 @@ struct GraphOptions {
   LoadOptions loading;
   std::string out_ids;
 
-  Graph load_raw() const;  // as read; prints warnings to stderr, writes the ids if asked to
-  Graph load() const;      // normalised
+  LoadedGraph load_all() const;  // as read; prints warnings to stderr, writes the ids if asked to
+  Graph load_raw() const;        // the graph of it
+  Graph load() const;            // normalised
 };
 // An empty `default_spec` makes --graph mandatory.
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec = "");
+// The same without --normalise, for commands that take the graph as it is.
+void add_raw_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec = "");
 
 // --kernel
 void add_kernel_option(CLI::App& command, std::string& kernel);

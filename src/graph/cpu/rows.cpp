@@ -68,33 +68,6 @@ CsrArrays entries_by_column(const EdgeList& edges, bool directed, SelfLoops self
   return columns;
 }
 
-// Merges parallel entries in place. Sums are taken in double in the order of the list, which is the same for
-// (a, b) and (b, a): an undirected graph stays symmetric to the last bit.
-void merge_parallel_entries(CsrArrays& rows, Duplicates duplicates) {
-  std::int64_t out = 0;
-  for (std::int64_t i = 0; i < rows.num_nodes(); ++i) {
-    const std::int64_t end = rows.row_ptr[i + 1];
-    std::int64_t entry = rows.row_ptr[i];
-    rows.row_ptr[i] = out;
-    while (entry < end) {
-      const std::int32_t column = rows.col[entry];
-      const float first = rows.weight[entry];
-      double sum = 0;
-      for (; entry < end && rows.col[entry] == column; ++entry) sum += rows.weight[entry];
-      rows.col[out] = column;
-      rows.weight[out] = duplicates == Duplicates::sum ? static_cast<float>(sum) : first;
-      check(
-          std::isfinite(rows.weight[out]),
-          "Graph::from_edges: the weights of the parallel edges from {} to {} sum to {:g}, which is no float",
-          i, column, sum);
-      ++out;
-    }
-  }
-  rows.row_ptr.back() = out;
-  rows.col.resize(static_cast<std::size_t>(out));
-  rows.weight.resize(static_cast<std::size_t>(out));
-}
-
 std::vector<std::int32_t> select_nodes(const CsrView& rows, const GraphPolicy& policy) {
   std::vector<bool> keep(static_cast<std::size_t>(rows.num_nodes), true);
   if (policy.components == Components::drop && rows.num_nodes > 0) {
@@ -119,6 +92,31 @@ std::vector<std::int32_t> select_nodes(const CsrView& rows, const GraphPolicy& p
 }
 
 }  // namespace
+
+void merge_parallel_entries(CsrArrays& rows, Duplicates duplicates, std::int64_t first_row) {
+  std::int64_t out = 0;
+  for (std::int64_t i = 0; i < rows.num_nodes(); ++i) {
+    const std::int64_t end = rows.row_ptr[i + 1];
+    std::int64_t entry = rows.row_ptr[i];
+    rows.row_ptr[i] = out;
+    while (entry < end) {
+      const std::int32_t column = rows.col[entry];
+      const float first = rows.weight[entry];
+      double sum = 0;
+      for (; entry < end && rows.col[entry] == column; ++entry) sum += rows.weight[entry];
+      rows.col[out] = column;
+      rows.weight[out] = duplicates == Duplicates::sum ? static_cast<float>(sum) : first;
+      check(
+          std::isfinite(rows.weight[out]),
+          "Graph::from_edges: the weights of the parallel edges from {} to {} sum to {:g}, which is no float",
+          first_row + i, column, sum);
+      ++out;
+    }
+  }
+  rows.row_ptr.back() = out;
+  rows.col.resize(static_cast<std::size_t>(out));
+  rows.weight.resize(static_cast<std::size_t>(out));
+}
 
 BuiltRows build_rows(const EdgeList& edges, const GraphPolicy& policy) {
   check_edges(edges);

@@ -21,6 +21,11 @@ struct BuiltRows {
 // Components are dropped before isolated nodes, so a graph without edges can become empty.
 BuiltRows build_rows(const EdgeList& edges, const GraphPolicy& policy);
 
+// Merges parallel entries in place; the columns of a row ascend. Sums are taken in double in the order of the
+// entries, which is the same for (a, b) and (b, a): an undirected graph stays symmetric to the last bit.
+// `first_row` is the node of the first row, for error messages.
+void merge_parallel_entries(CsrArrays& rows, Duplicates duplicates, std::int64_t first_row = 0);
+
 // The inverse: every entry of a directed graph, each undirected edge once.
 EdgeList edges_of(const CsrView& graph, bool directed);
 

@@ -1,11 +1,11 @@
 // Edge lists as text tables: `source target [weight]`, or `edge_id source target weight` where the edge ids
 // are 0, 1, 2, ... The policies on headers and node ids stand in graph_io.h.
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 #include <utility>
 
 #include "core/check.h"
+#include "graph/io/edge_rows.h"
 #include "graph/io/matrix_entries.h"
 #include "graph/io/word_index.h"
 #include "io/text.h"
@@ -15,66 +15,22 @@ namespace topomask {
 
 namespace {
 
-// The number after "Nodes:" in a comment such as "# Nodes: 36692 Edges: 367662", or 0.
-std::int64_t declared_nodes(std::string_view comment) {
-  const std::size_t found = lower_case(comment).find("nodes:");
-  if (found == std::string::npos) return 0;
-  WordReader words(comment.substr(found + std::string_view("nodes:").size()));
-  std::string_view word;
-  return words.next(word) ? parse_integer(word).value_or(0) : 0;
-}
-
-// The rows of the table: skips comments and empty lines, finds separator and columns.
-class Table {
+// The rows of a text in memory, without comments and empty lines.
+class Table : public EdgeRows {
  public:
-  Table(std::string_view content, const std::string& name) : lines_(content), name_(name) {}
+  Table(std::string_view content, const std::string& name) : EdgeRows(name), lines_(content) {}
 
-  // Reads the next row; false at the end. It may be a header: only accept() makes it an edge.
+  // Reads the next row; false at the end.
   bool next() {
     std::string_view line;
-    do {
-      if (!lines_.next(line)) return false;
-      // Comments above the first row may tell the number of nodes.
-      if (separator_ == '\0' && is_comment(line)) declared_ = std::max(declared_, declared_nodes(line));
-    } while (line.empty() || is_comment(line));
-    if (separator_ == '\0') separator_ = separator_of(line);
-    const bool split = split_fields(line, separator_, fields_);
-    check(split && std::none_of(fields_.begin(), fields_.end(), [](std::string_view f) { return f.empty(); }),
-          "{}, line {}: expected fields that are not empty, got {}", name_, line_number(), quoted(line));
-    check(fields_.size() >= 2 && fields_.size() <= 4,
-          "{}, line {}: expected 2 columns (source, target), 3 (weight) or 4 (edge id first), got {} in {}",
-          name_, line_number(), fields_.size(), quoted(line));
-    return true;
-  }
-
-  // Settles that the row last read is an edge: the same number of columns as before, edge ids in sequence.
-  void accept() {
-    if (columns_ == 0) columns_ = fields_.size();
-    check(fields_.size() == columns_, "{}, line {}: expected {} columns as before, got {}", name_,
-          line_number(), columns_, fields_.size());
-    if (columns_ == 4) {
-      check(parse_integer(fields_[0]) == accepted_,
-            "{}, line {}: expected the edge id {} in the first of 4 columns, got {}", name_, line_number(),
-            accepted_, quoted(fields_[0]));
+    while (lines_.next(line)) {
+      if (take(line, lines_.line_number())) return true;
     }
-    ++accepted_;
+    return false;
   }
-
-  std::string_view source() const { return fields_[fields_.size() == 4 ? 1 : 0]; }
-  std::string_view target() const { return fields_[fields_.size() == 4 ? 2 : 1]; }
-  // "" if there is no such column.
-  std::string_view weight() const { return fields_.size() > 2 ? fields_.back() : std::string_view(); }
-  std::size_t line_number() const { return lines_.line_number(); }
-  std::int64_t declared() const { return declared_; }
 
  private:
   LineReader lines_;
-  const std::string& name_;
-  std::vector<std::string_view> fields_;
-  char separator_ = '\0';
-  std::size_t columns_ = 0;
-  std::int64_t accepted_ = 0;
-  std::int64_t declared_ = 0;
 };
 
 struct IntegerTable {
@@ -82,14 +38,6 @@ struct IntegerTable {
   std::vector<float> weight;
   std::int64_t declared = 0;
 };
-
-// A non-negative node id.
-std::int64_t parse_id(std::string_view word, const std::string& name, std::size_t line_number) {
-  const std::optional<std::int64_t> id = parse_integer(word);
-  check(id && *id >= 0, "{}, line {}: expected node ids from 0 to 2^63-1, got {}", name, line_number,
-        quoted(word));
-  return *id;
-}
 
 // Reads the table if all node ids are integers; nothing if one of them is not.
 std::optional<IntegerTable> read_integers(std::string_view content, const std::string& name) {
@@ -100,8 +48,8 @@ std::optional<IntegerTable> read_integers(std::string_view content, const std::s
     if (first && !integer_source && !integer_target) continue;  // a header, if integers follow
     if (!integer_source || !integer_target) return std::nullopt;
     table.accept();
-    result.source.push_back(parse_id(table.source(), name, table.line_number()));
-    result.target.push_back(parse_id(table.target(), name, table.line_number()));
+    result.source.push_back(table.parse_id(table.source()));
+    result.target.push_back(table.parse_id(table.target()));
     if (!table.weight().empty()) {
       result.weight.push_back(parse_weight(table.weight(), name, table.line_number()));
     }
@@ -186,28 +134,12 @@ EdgeList number_integers(IntegerTable table, const std::string& name) {
   return edges;
 }
 
-// Whether a first row of words is a header although the node ids are words too: its weight is no number, or
-// it is one of the pairs that such files are known to begin with.
-bool is_word_header(const Table& table) {
-  if (!table.weight().empty() && !parse_number(table.weight())) return true;
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKnown{{{"source", "target"},
-                                                                                 {"src", "dst"},
-                                                                                 {"from", "to"},
-                                                                                 {"node_1", "node_2"},
-                                                                                 {"node1", "node2"},
-                                                                                 {"id_1", "id_2"},
-                                                                                 {"id1", "id2"}}};
-  const std::string source = lower_case(table.source()), target = lower_case(table.target());
-  return std::find(kKnown.begin(), kKnown.end(),
-                   std::pair<std::string_view, std::string_view>(source, target)) != kKnown.end();
-}
-
 EdgeList read_words(std::string_view content, const std::string& name) {
   EdgeList edges;
   WordIndex index;
   Table table(content, name);
   for (bool first = true; table.next(); first = false) {
-    if (first && is_word_header(table)) continue;
+    if (first && table.is_word_header()) continue;
     table.accept();
     check(static_cast<std::int64_t>(index.words().size()) <= kMaxNodes - 2,
           "{}, line {}: expected at most {} nodes, got more", name, table.line_number(), kMaxNodes);

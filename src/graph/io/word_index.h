@@ -18,13 +18,18 @@ class WordIndex {
   // caller keeps the count below 2^31.
   std::int32_t number_of(std::string_view word) {
     const std::size_t hash = std::hash<std::string_view>()(word);
-    Slot& slot = find(word, hash);
+    Slot& slot = slots_[find(word, hash)];
     if (slot.number >= 0) return slot.number;
     const auto number = static_cast<std::int32_t>(words_.size());
     slot = {hash, number};
     words_.push_back(word);
     if (2 * words_.size() > slots_.size()) grow();
     return number;
+  }
+
+  // The number of a word that was seen before, or -1.
+  std::int32_t known_number(std::string_view word) const {
+    return slots_[find(word, std::hash<std::string_view>()(word))].number;
   }
 
   const std::vector<std::string_view>& words() const { return words_; }
@@ -36,13 +41,13 @@ class WordIndex {
   };
 
   // The slot that holds the word, or the free one where it belongs.
-  Slot& find(std::string_view word, std::size_t hash) {
+  std::size_t find(std::string_view word, std::size_t hash) const {
     const std::size_t mask = slots_.size() - 1;
     for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
-      Slot& slot = slots_[at];
+      const Slot& slot = slots_[at];
       const bool same =
           slot.hash == hash && slot.number >= 0 && words_[static_cast<std::size_t>(slot.number)] == word;
-      if (slot.number < 0 || same) return slot;
+      if (slot.number < 0 || same) return at;
     }
   }
 
