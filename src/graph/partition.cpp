@@ -228,7 +228,7 @@ std::span<const Word<PartitionMethod>> words<PartitionMethod>() {
   static constexpr Word<PartitionMethod> kWords[] = {
       {PartitionMethod::morton, "morton", "runs of the Morton order of points or cells, fast"},
       {PartitionMethod::metis, "metis", "METIS, few cut edges"},
-      {PartitionMethod::stream, "stream", "Fennel, one pass, for files that do not fit into memory"},
+      {PartitionMethod::stream, "stream", "Fennel, a few passes, for files that do not fit into memory"},
   };
   return kWords;
 }
