@@ -24,7 +24,7 @@ enum class PartitionMethod {
   morton,
   // METIS, on the graph with edges of either direction
   metis,
-  // Fennel, one pass over the nodes in their order
+  // Fennel: from contiguous runs of nodes, five passes over the nodes in their order
   stream,
 };
 

@@ -50,14 +50,19 @@ std::vector<std::int32_t> by_order(const Graph& graph, const PartitionOptions& o
   return partition_by_order(graph.view(), vector_of(order), options.parts);
 }
 
+std::vector<std::int64_t> work_of(const CsrView& rows) {
+  std::vector<std::int64_t> work(static_cast<std::size_t>(rows.num_nodes));
+  for (std::int64_t i = 0; i < rows.num_nodes; ++i) work[i] = 1 + rows.degree(i);
+  return work;
+}
+
 std::vector<std::int32_t> by_metis(const Graph& graph, const PartitionOptions& options) {
   const CsrView rows = graph.view();
   if (rows.num_nodes < kLeastNodesPerPart * options.parts) {
     return partition_by_order(rows, vector_of(reverse_cuthill_mckee(graph)), options.parts);
   }
-  std::vector<std::int64_t> work(static_cast<std::size_t>(rows.num_nodes));
-  for (std::int64_t i = 0; i < rows.num_nodes; ++i) work[i] = 1 + rows.degree(i);
-  return partition_by_metis(SymmetricRows(graph).view, work, options.parts, options.imbalance, options.seed);
+  return partition_by_metis(SymmetricRows(graph).view, work_of(rows), options.parts, options.imbalance,
+                            options.seed);
 }
 
 // Calls visit(node, neighbours) with the neighbours of either direction, without the node itself.
@@ -80,11 +85,13 @@ std::vector<std::int32_t> by_stream(const Graph& graph, const PartitionOptions& 
   for_each_neighbourhood(both.view, [&](std::int32_t, const std::vector<std::int32_t>& near) {
     neighbours += static_cast<std::int64_t>(near.size());
   });
-  FennelPartition parts(rows.num_nodes, neighbours, rows.num_nodes + rows.num_entries(), options.parts,
-                        options.imbalance);
-  for_each_neighbourhood(both.view, [&](std::int32_t node, const std::vector<std::int32_t>& near) {
-    parts.place(node, near, 1 + rows.degree(node));
-  });
+  FennelPartition parts(work_of(rows), neighbours, options.parts, options.imbalance);
+  for (int pass = 0; pass < FennelPartition::kPasses; ++pass) {
+    for_each_neighbourhood(both.view, [&](std::int32_t node, const std::vector<std::int32_t>& near) {
+      parts.place(node, near);
+    });
+    poll_interruption();
+  }
   return parts.take();
 }
 
@@ -221,7 +228,7 @@ std::span<const Word<PartitionMethod>> words<PartitionMethod>() {
   static constexpr Word<PartitionMethod> kWords[] = {
       {PartitionMethod::morton, "morton", "runs of the Morton order of points or cells, fast"},
       {PartitionMethod::metis, "metis", "METIS, few cut edges"},
-      {PartitionMethod::stream, "stream", "Fennel, one pass, for files that do not fit into memory"},
+      {PartitionMethod::stream, "stream", "Fennel, a few passes, for files that do not fit into memory"},
   };
   return kWords;
 }

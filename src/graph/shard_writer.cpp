@@ -232,12 +232,16 @@ void fill_rows(DiskRows& rows, const EdgeStream& edges, const PartitionProgress&
   });
 }
 
-std::vector<std::int32_t> stream_assignment(const DiskRows& rows, const PartitionOptions& options) {
-  FennelPartition parts(rows.num_nodes(), rows.num_neighbours(), rows.num_nodes() + rows.num_entries(),
-                        options.parts, options.imbalance);
-  rows.for_each_row([&](std::int32_t node, const DiskRows::Row& row) {
-    parts.place(node, row.neighbours, 1 + static_cast<std::int64_t>(row.col.size()));
-  });
+std::vector<std::int32_t> stream_assignment(const DiskRows& rows, const PartitionOptions& options,
+                                            const PartitionProgress& progress) {
+  std::vector<std::int64_t> work(rows.degree().begin(), rows.degree().end());
+  for (std::int64_t& entries : work) ++entries;
+  FennelPartition parts(std::move(work), rows.num_neighbours(), options.parts, options.imbalance);
+  for (int pass = 0; pass < FennelPartition::kPasses; ++pass) {
+    rows.for_each_row(
+        [&](std::int32_t node, const DiskRows::Row& row) { parts.place(node, row.neighbours); });
+    if (progress) progress("assigning", pass + 1, FennelPartition::kPasses);
+  }
   return parts.take();
 }
 
@@ -319,8 +323,7 @@ PartitionSummary partition_edge_file(const std::string& folder_path, const std::
   DiskRows rows(edges.num_nodes(), edges.num_edges(), on_disk);
   fill_rows(rows, edges, progress);
 
-  if (progress) progress("assigning", 0, rows.num_nodes());
-  ShardNumbering numbering(stream_assignment(rows, options), options.parts);
+  ShardNumbering numbering(stream_assignment(rows, options, progress), options.parts);
   FileParts parts(rows, numbering, folder.path());
   GraphHash hash(rows.num_nodes(), on_disk.directed);
   std::string name;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,25 +20,28 @@ std::vector<std::int32_t> partition_by_order(const CsrView& graph, const std::ve
 std::vector<std::int32_t> partition_by_metis(const CsrView& graph, const std::vector<std::int64_t>& work,
                                              std::int64_t parts, double imbalance, std::uint64_t seed);
 
-// Fennel (Tsourakakis et al. 2014), one pass over the nodes: each goes to the part that has most of its
-// neighbours, less a price that grows with the root of the part's work. Memory: one number per node.
+// Fennel (Tsourakakis et al. 2014), restreamed (Nishimura & Ugander 2013): parts begin as contiguous runs of
+// nodes with equal work; then each node in turn goes to the part that has most of its neighbours, less a
+// price that grows with the root of the part's work. Memory: two numbers per node.
 class FennelPartition {
  public:
-  // `num_neighbours`: the sum over all nodes of what place() will be given; `total_work` likewise.
-  FennelPartition(std::int64_t num_nodes, std::int64_t num_neighbours, std::int64_t total_work,
-                  std::int64_t parts, double imbalance);
+  // `work`: [N]; `num_neighbours`: of all nodes together, as place() is given them.
+  FennelPartition(std::vector<std::int64_t> work, std::int64_t num_neighbours, std::int64_t parts,
+                  double imbalance);
 
-  // Each node once; `neighbours` without parallel ones and without the node itself.
-  void place(std::int32_t node, std::span<const std::int32_t> neighbours, std::int64_t work);
+  static constexpr int kPasses = 5;  // over all nodes; later ones gain little
+
+  // `neighbours` without parallel ones and without the node itself.
+  void place(std::int32_t node, std::span<const std::int32_t> neighbours);
 
   std::vector<std::int32_t> take() { return std::move(part_); }  // [N]
 
  private:
-  std::vector<std::int32_t> part_;       // [N], -1: not yet placed
+  std::vector<std::int64_t> work_;       // [N]
+  std::vector<std::int32_t> part_;       // [N]
   std::vector<std::int64_t> load_;       // [parts] work
   std::vector<std::int64_t> near_;       // [parts] neighbours of the node at hand
   std::vector<std::int32_t> candidate_;  // parts that have some
-  std::set<std::pair<std::int64_t, std::int32_t>> by_load_;
   double price_ = 0, capacity_ = 0;
 };
 
