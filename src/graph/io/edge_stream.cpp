@@ -152,7 +152,7 @@ bool EdgeStream::survey_integers() {
   const bool declared = rows.declared() > ids.largest() && plausible_node_count(rows.declared(), num_edges_);
   num_nodes_ = declared ? rows.declared() : ids.size();
   check(num_nodes_ <= kMaxNodes, "{}: expected at most {} nodes, got more", path_, kMaxNodes);
-  kind_ = declared || num_nodes_ == ids.largest() + 1 ? Kind::numbers : Kind::ids;
+  kind_ = declared || num_nodes_ - 1 == ids.largest() ? Kind::numbers : Kind::ids;
   if (kind_ == Kind::ids) ids_ = std::move(ids);
   return true;
 }
