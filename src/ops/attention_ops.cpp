@@ -51,6 +51,21 @@ struct Settings {
   }
 };
 
+Settings settings_of(std::string_view kind, std::string_view feature_map, std::string_view engine,
+                     std::optional<double> epsilon, std::optional<std::int64_t> num_features,
+                     std::int64_t feature_seed, std::optional<double> guard,
+                     std::optional<std::int64_t> max_workspace, bool check_finite) {
+  return {std::string(kind),
+          std::string(feature_map),
+          std::string(engine),
+          epsilon,
+          num_features,
+          feature_seed,
+          guard,
+          max_workspace,
+          check_finite};
+}
+
 // As _ops.py promises: in the order in memory that v has on a GPU, so that what was a slice of a projection
 // [B, N, H, d] goes to the next one without a copy; row after row on the CPU.
 at::Tensor laid_out_like(const at::Tensor& v, const at::Tensor& out) {
@@ -119,15 +134,8 @@ at::Tensor attention_op(const at::Tensor& q, const at::Tensor& k, const at::Tens
                         std::optional<std::int64_t> num_features, std::int64_t feature_seed,
                         std::optional<double> guard, std::optional<std::int64_t> max_workspace,
                         bool check_finite) {
-  const Settings settings{std::string(kind),
-                          std::string(feature_map),
-                          std::string(engine),
-                          epsilon,
-                          num_features,
-                          feature_seed,
-                          guard,
-                          max_workspace,
-                          check_finite};
+  const Settings settings = settings_of(kind, feature_map, engine, epsilon, num_features, feature_seed, guard,
+                                        max_workspace, check_finite);
   return without_graph(run_attention(std::string(mask), constants, settings), operands(q, k, v, parameters));
 }
 
@@ -211,15 +219,8 @@ Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at:
                              std::optional<double> epsilon, std::optional<std::int64_t> num_features,
                              std::int64_t feature_seed, std::optional<double> guard,
                              std::optional<std::int64_t> max_workspace, bool check_finite) {
-  const Settings settings{std::string(kind),
-                          std::string(feature_map),
-                          std::string(engine),
-                          epsilon,
-                          num_features,
-                          feature_seed,
-                          guard,
-                          max_workspace,
-                          check_finite};
+  const Settings settings = settings_of(kind, feature_map, engine, epsilon, num_features, feature_seed, guard,
+                                        max_workspace, check_finite);
   const AttentionOptions options = settings.options();
   if (!keeps_something(std::string(mask), options, AttentionShape::of(q, v)))
     return {attention_op(q, k, v, mask, constants, parameters, kind, feature_map, engine, epsilon,
@@ -244,15 +245,8 @@ Tensors attention_backward_op(const at::Tensor& grad, const at::Tensor& q, const
                               std::int64_t feature_seed, std::optional<double> guard,
                               std::optional<std::int64_t> max_workspace, bool check_finite,
                               at::IntArrayRef needs) {
-  const Settings settings{std::string(kind),
-                          std::string(feature_map),
-                          std::string(engine),
-                          epsilon,
-                          num_features,
-                          feature_seed,
-                          guard,
-                          max_workspace,
-                          check_finite};
+  const Settings settings = settings_of(kind, feature_map, engine, epsilon, num_features, feature_seed, guard,
+                                        max_workspace, check_finite);
   const Tensors inputs = operands(q, k, v, parameters);
   if (result.size() <= 1)
     return gradients_of(run_attention(std::string(mask), constants, settings), inputs, grad, wanted(needs));
@@ -334,15 +328,8 @@ at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at
                               std::optional<double> epsilon, std::optional<std::int64_t> num_features,
                               std::int64_t feature_seed, std::optional<double> guard,
                               std::optional<std::int64_t> max_workspace, bool check_finite) {
-  const Settings settings{std::string(kind),
-                          std::string(feature_map),
-                          std::string(engine),
-                          epsilon,
-                          num_features,
-                          feature_seed,
-                          guard,
-                          max_workspace,
-                          check_finite};
+  const Settings settings = settings_of(kind, feature_map, engine, epsilon, num_features, feature_seed, guard,
+                                        max_workspace, check_finite);
   const Tensors inputs = operands(q, k, v, parameters);
   LibraryCall call;
   call.forward_operator = [=](const Tensors& x) {
