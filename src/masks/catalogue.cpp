@@ -516,8 +516,7 @@ const std::vector<Entry>& entries() {
       {{"spe-sine",
         "SineSPEMask",
         "Stochastic position encoding of sequences (sineSPE): random factors whose product has the "
-        "expectation "
-        "P(i - j), P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + phases_k)",
+        "expectation P(i - j), P(t) = sum_k gains_k^2 cos(2 pi frequencies_k t + phases_k)",
         "O(N R)",
         "low rank",
         false,
@@ -532,8 +531,7 @@ const std::vector<Entry>& entries() {
       {{"spe-convolutional",
         "ConvolutionalSPEMask",
         "Stochastic position encoding of sequences (convSPE): random factors whose product has the "
-        "expectation "
-        "P(i - j), P(t) = sum_p query_filter_p key_filter_{p-t}, 0 for |t| >= taps",
+        "expectation P(i - j), P(t) = sum_p query_filter_p key_filter_{p-t}, 0 for |t| >= taps",
         "O(N R)",
         "low rank",
         false,

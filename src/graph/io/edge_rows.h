@@ -15,8 +15,8 @@ class EdgeRows {
  public:
   explicit EdgeRows(std::string name) : name_(std::move(name)) {}
 
-  // Whether the line is a row and not empty or a comment. The row may be a header: only accept() makes it an
-  // edge.
+  // Whether the line is a row, neither empty nor a comment. The row may be a header: only accept() makes it
+  // an edge.
   bool take(std::string_view line, std::size_t line_number);
 
   // Settles that the row last taken is an edge: the same number of columns as before, edge ids in sequence.
