@@ -25,6 +25,15 @@ std::uint64_t capture_id(c10::Device device) {
   return status == cudaStreamCaptureStatusNone ? 0 : id + 1;
 }
 
+namespace {
+
+// "cuda" alone is the current device.
+c10::DeviceIndex index_of(c10::Device device) {
+  return device.has_index() ? device.index() : c10::cuda::current_device();
+}
+
+}  // namespace
+
 bool cuda_is_built() {
   return true;
 }
@@ -38,11 +47,11 @@ void synchronise(c10::Device device) {
 std::int64_t peak_memory(c10::Device device) {
   if (!device.is_cuda()) return 0;
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
 }
 
 void reset_peak_memory(c10::Device device) {
-  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(index_of(device));
 }
 
 std::int64_t free_memory(c10::Device device) {
@@ -51,7 +60,7 @@ std::int64_t free_memory(c10::Device device) {
   std::size_t unclaimed = 0, total = 0;
   if (cudaMemGetInfo(&unclaimed, &total) != cudaSuccess) return 0;
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device));
   return static_cast<std::int64_t>(unclaimed) + stats.reserved_bytes[kAll].current -
          stats.allocated_bytes[kAll].current;
 }
@@ -59,7 +68,7 @@ std::int64_t free_memory(c10::Device device) {
 std::string device_name(c10::Device device) {
   if (!device.is_cuda()) return "";
   cudaDeviceProp properties{};
-  const cudaError_t status = cudaGetDeviceProperties(&properties, device.index());
+  const cudaError_t status = cudaGetDeviceProperties(&properties, index_of(device));
   return status == cudaSuccess ? properties.name : "";
 }
 

@@ -24,5 +24,13 @@ TEST(Device, HoldsTensors) {
   EXPECT_EQ(x.sum().item<std::int64_t>(), 10);
 }
 
+TEST(Device, KnowsItsMemoryWithAndWithoutANumber) {
+  TOPOMASK_NEEDS_GPU();
+  const at::Tensor x = at::arange(5, at::TensorOptions().device(parse_device("cuda")));
+  EXPECT_GT(free_memory(at::kCUDA), 0);
+  EXPECT_GE(peak_memory(at::kCUDA), 5 * 8);
+  EXPECT_EQ(device_name(at::kCUDA), device_name(x.device()));
+}
+
 }  // namespace
 }  // namespace topomask
