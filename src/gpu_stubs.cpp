@@ -153,6 +153,16 @@ EngineGradients mask_engine_backward_on_gpu(const at::Tensor&, const EngineInput
                                             const std::vector<SparseEntries>&, const EngineResult&, bool) {
   fail_without_cuda();
 }
+EngineResult column_engine_forward_on_gpu(const EngineInputs&, const std::vector<SparseFactors>&) {
+  fail_without_cuda();
+}
+EngineGradients column_engine_backward_on_gpu(const at::Tensor&, const EngineInputs&,
+                                              const std::vector<SparseFactors>&, const EngineResult&, bool) {
+  fail_without_cuda();
+}
+bool has_column_engine_on_gpu(const EngineInputs&, const std::vector<SparseFactors>&) {
+  return false;
+}
 bool runs_on_tensor_cores(at::ScalarType, c10::Device, std::int64_t, std::int64_t) {
   return false;
 }

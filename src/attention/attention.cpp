@@ -44,14 +44,14 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
 
 }  // namespace
 
-ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d) {
+ScoreRule score_rule_of(const AttentionOptions& options, std::int64_t d) {
   ScoreRule rule;
   rule.guard = options.normaliser_guard;
   if (options.kind == AttentionKind::softmax) {
     rule.kind = ScoreKind::softmax;
     rule.scale = 1 / std::sqrt(static_cast<double>(d));
-  } else if (options.feature_map.kind == FeatureMapKind::relu && engine != Engine::feature) {
-    // The mask and the dense engine form ReLU features themselves, in their kernels where those can.
+  } else if (options.feature_map.kind == FeatureMapKind::relu) {
+    // The engines form ReLU features themselves, in their kernels where those can.
     rule.kind = ScoreKind::relu;
     rule.epsilon = options.feature_map.epsilon;
   }
@@ -112,7 +112,7 @@ PreparedCall prepare(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   call.engine = plan.engine;
   call.packed = q.dim() == 3;
   call.dtype = v.scalar_type();
-  call.inputs.rule = score_rule_of(options, plan.engine, shape.d);
+  call.inputs.rule = score_rule_of(options, shape.d);
   const bool as_they_are =
       call.inputs.rule.kind != ScoreKind::features || options.feature_map.kind == FeatureMapKind::identity;
   // Features of 16-bit numbers are computed in float32 and rounded once.

@@ -177,7 +177,7 @@ struct DenseEngineState : torch::CustomClassHolder {
   bool learning = false;
 };
 
-class DenseAttention : public torch::autograd::Function<DenseAttention> {
+class DenseFunction : public torch::autograd::Function<DenseFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& matrix,
@@ -262,7 +262,7 @@ at::Tensor run_dense_engine(const EngineInputs& given, const Mask& mask) {
   state->max_workspace = inputs.max_workspace;
   state->learning = at::GradMode::is_enabled() && (inputs.q.requires_grad() || inputs.k.requires_grad() ||
                                                    inputs.v.requires_grad() || matrix.requires_grad());
-  return DenseAttention::apply(inputs.q, inputs.k, inputs.v, matrix, state).to(given.v.scalar_type());
+  return DenseFunction::apply(inputs.q, inputs.k, inputs.v, matrix, state).to(given.v.scalar_type());
 }
 
 }  // namespace topomask

@@ -13,13 +13,13 @@ namespace topomask {
 
 struct EngineInputs {
   at::Tensor q, k, v;
-  ScoreRule rule;                  // the feature engine takes features alone
+  ScoreRule rule;                  // the feature engine takes no softmax
   std::int64_t max_workspace = 0;  // in bytes, as workspace_limit gives it
 };
 
 // The rule of a call for queries and keys of d channels. Where its kind is `features`, the caller applies
 // options.feature_map first.
-ScoreRule score_rule_of(const AttentionOptions& options, Engine engine, std::int64_t d);
+ScoreRule score_rule_of(const AttentionOptions& options, std::int64_t d);
 
 // What AttentionOptions::max_workspace means beside inputs and output of so many bytes, where the most that
 // an engine could use is `wanted_bytes`.
@@ -54,6 +54,16 @@ EngineGradients mask_engine_backward(const at::Tensor& grad_out, const EngineInp
 EngineResult dense_engine_forward(const EngineInputs& inputs, const at::Tensor& matrix, bool learning);
 EngineGradients dense_engine_backward(const at::Tensor& grad_out, const EngineInputs& inputs,
                                       const at::Tensor& matrix, const EngineResult& result, bool mask_learns);
+
+// The feature engine by columns, for M = Phi Psi^T with sparse factors. `factors`: one for all heads, or one
+// per head, as Mask::sparse_factors() gives them; none: no mask. Saves 1 / D_i, wide [B, H, N].
+EngineResult column_engine_forward(const EngineInputs& inputs, const std::vector<SparseFactors>& factors);
+// `mask`: of the values of Phi and of Psi, in turns. Without mask_learns it stays empty.
+EngineGradients column_engine_backward(const at::Tensor& grad_out, const EngineInputs& inputs,
+                                       const std::vector<SparseFactors>& factors, const EngineResult& result,
+                                       bool mask_learns);
+// Whether they can run: not where sizes are known to the device alone.
+bool has_column_engine(const EngineInputs& inputs, const std::vector<SparseFactors>& factors);
 
 // What the forward passes save with `learning`, so that a tracer need not run them. Where there is nothing to
 // keep, a tensor of no elements stands in. "Wide" is float64 for float64 operands, float32 for all others.

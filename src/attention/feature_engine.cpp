@@ -1,22 +1,19 @@
-// The paper's form, Phi_Q (Phi_K^T [V|1]): the mask is only ever applied to columns phi(k)_c * [V|1].
-#include <ATen/Dispatch.h>
+// The paper's form, Phi_Q (Phi_K^T [V|1]). Where both factors are sparse, column by column of Phi
+// (column_engine.cpp); elsewhere the mask is applied to columns phi(k)_c * [V|1].
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
-#include "attention/cpu/feature_attention.h"
 #include "attention/engines.h"
 #include "core/flops.h"
-#include "masks/sparse_ops.h"
+#include "topomask/masks.h"
 
 namespace topomask {
 
@@ -52,54 +49,13 @@ at::Tensor blocked_sums(const FeatureEngineState& state, const at::Tensor& q, co
   return sum;
 }
 
-// All features at once through the fused kernel, for masks with sparse factors.
-at::Tensor fused_sums(const Mask& mask, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v1) {
-  const std::int64_t heads = q.size(0), n = q.size(1), batch = q.size(2), d_v = v1.size(3) - 1;
-  const auto feature_major = [](const at::Tensor& x) {
-    return x.permute({0, 2, 3, 1}).contiguous();
-  };  // [H, B, C, N]
-  const at::Tensor queries = feature_major(q), keys = feature_major(k);
-  const at::Tensor values = v1.slice(3, 0, d_v).permute({0, 2, 1, 3}).contiguous();  // [H, B, N, d_v]
-  at::Tensor numerator = at::zeros({heads, batch, n, d_v}, q.options());
-  at::Tensor normaliser = at::zeros({heads, batch, n, 1}, q.options());
-  at::Tensor scratch = at::empty({n, d_v + 1}, q.options());
-  const std::vector<SparseFactors> factors = mask.sparse_factors();
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention", [&] {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const SparseFactors& own = factors[factors.size() == 1 ? 0 : static_cast<std::size_t>(h)];
-      const auto row_of = [&](const at::Tensor& all) {
-        return all.size(0) == 1 ? all[0].to(q.scalar_type()).contiguous()
-                                : all[h].to(q.scalar_type()).contiguous();
-      };
-      const at::Tensor left = row_of(own.left.values), right = row_of(own.right.values);
-      FeatureAttention<scalar_t> head;
-      head.query = rows_of(*own.left.pattern);
-      head.key_columns = transposed_rows_of(*own.right.pattern);
-      head.query_value = left.const_data_ptr<scalar_t>();
-      head.key_value = right.const_data_ptr<scalar_t>();
-      head.features = q.size(3);
-      head.value_columns = d_v;
-      for (std::int64_t b = 0; b < batch; ++b) {
-        const std::int64_t pair = h * batch + b;
-        head.q = queries.const_data_ptr<scalar_t>() + pair * head.features * n;
-        head.k = keys.const_data_ptr<scalar_t>() + pair * head.features * n;
-        head.v = values.const_data_ptr<scalar_t>() + pair * n * d_v;
-        feature_attention_forward(head, numerator.data_ptr<scalar_t>() + pair * n * d_v,
-                                  normaliser.data_ptr<scalar_t>() + pair * n, scratch.data_ptr<scalar_t>());
-      }
-    }
-  });
-  return at::cat({numerator, normaliser}, -1).permute({0, 2, 1, 3}).contiguous();
-}
-
 // Runs over blocks of features; the backward pass runs each block again with gradients switched on.
 class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v1, at::TensorList parameters,
                             const c10::intrusive_ptr<FeatureEngineState>& state) {
-    const bool fused = q.is_cpu() && state->mask->profile().sparse_factors;
-    const at::Tensor sum = fused ? fused_sums(*state->mask, q, k, v1) : blocked_sums(*state, q, k, v1);
+    const at::Tensor sum = blocked_sums(*state, q, k, v1);
     variable_list saved = {q, k, v1};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     context->save_for_backward(saved);
@@ -142,6 +98,79 @@ class FeatureFunction : public torch::autograd::Function<FeatureFunction> {
     return result;
   }
 };
+
+// ---- by columns ----
+
+struct ColumnEngineState : torch::CustomClassHolder {
+  EngineInputs inputs;                 // but for q, k and v
+  std::vector<SparseFactors> factors;  // but for their values
+};
+
+// Values of Phi and of Psi in turns, and the way back.
+std::vector<at::Tensor> values_of(const std::vector<SparseFactors>& factors) {
+  std::vector<at::Tensor> values;
+  for (const SparseFactors& own : factors) {
+    values.push_back(own.left.values);
+    values.push_back(own.right.values);
+  }
+  return values;
+}
+std::vector<SparseFactors> with_values(std::vector<SparseFactors> factors, at::TensorList values) {
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i].left.values = values[2 * i];
+    factors[i].right.values = values[2 * i + 1];
+  }
+  return factors;
+}
+
+class ColumnFunction : public torch::autograd::Function<ColumnFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, at::TensorList values,
+                            const c10::intrusive_ptr<ColumnEngineState>& state) {
+    EngineInputs inputs = state->inputs;
+    inputs.q = q;
+    inputs.k = k;
+    inputs.v = v;
+    const EngineResult result = column_engine_forward(inputs, with_values(state->factors, values));
+    variable_list saved = {q, k, v, result.out, result.saved[0]};
+    saved.insert(saved.end(), values.begin(), values.end());
+    context->save_for_backward(saved);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    return result.out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const auto state =
+        c10::static_intrusive_pointer_cast<ColumnEngineState>(context->saved_data["state"].toCapsule());
+    EngineInputs inputs = state->inputs;
+    inputs.q = saved[0];
+    inputs.k = saved[1];
+    inputs.v = saved[2];
+    const at::TensorList values = at::TensorList(saved).slice(5);
+    bool mask_learns = false;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      mask_learns = mask_learns || context->needs_input_grad(3 + i);
+    EngineGradients found = column_engine_backward(grads[0], inputs, with_values(state->factors, values),
+                                                   {saved[3], {saved[4]}}, mask_learns);
+    found.mask.resize(values.size());
+    variable_list all = {found.q, found.k, found.v};
+    all.insert(all.end(), found.mask.begin(), found.mask.end());
+    all.emplace_back();  // for the state
+    return all;
+  }
+};
+
+at::Tensor run_columns(const EngineInputs& inputs, const std::vector<SparseFactors>& factors) {
+  auto state = c10::make_intrusive<ColumnEngineState>();
+  state->inputs = inputs;
+  state->inputs.q = state->inputs.k = state->inputs.v = at::Tensor();
+  state->factors = factors;
+  const std::vector<at::Tensor> values = values_of(factors);
+  for (SparseFactors& own : state->factors) own.left.values = own.right.values = at::Tensor();
+  return ColumnFunction::apply(inputs.q, inputs.k, inputs.v, at::TensorList(values), state);
+}
 
 // [V | 1]
 at::Tensor with_ones(const at::Tensor& v) {
@@ -192,11 +221,21 @@ std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspa
 }
 
 at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
+  const MaskProfile profile = mask->profile();
+  const bool unmasked = dynamic_cast<const NoMask*>(mask.get()) != nullptr;
+  if (profile.sparse_factors || unmasked) {
+    const std::vector<SparseFactors> factors =
+        unmasked ? std::vector<SparseFactors>() : mask->sparse_factors();
+    if (has_column_engine(given, factors)) return run_columns(given, factors);
+  }
   EngineInputs inputs = given;
   if (given.q.scalar_type() != at::kDouble) {  // masks are applied in at least float32
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kFloat);
   }
-  if (uses_factors(mask->profile())) return attend_factors(inputs, mask->factors());
+  if (given.rule.is_relu()) {
+    for (at::Tensor* x : {&inputs.q, &inputs.k}) *x = x->relu() + given.rule.epsilon;
+  }
+  if (uses_factors(profile)) return attend_factors(inputs, mask->factors());
   auto state = c10::make_intrusive<FeatureEngineState>();
   state->mask = mask;
   state->block = feature_block(AttentionShape::of(inputs.q, inputs.v), inputs.max_workspace);

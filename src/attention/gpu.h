@@ -1,5 +1,5 @@
 // The engines of engines.h on a GPU: mask_engine_* over the kernels of cuda/row_attention.h, dense_engine_*
-// over those of cuda/dense_attention.h.
+// over those of cuda/dense_attention.h, column_engine_* over those of cuda/column_attention.h.
 #pragma once
 
 #include "attention/engines.h"
@@ -11,6 +11,13 @@ EngineResult mask_engine_forward_on_gpu(const EngineInputs& inputs, const std::v
 EngineGradients mask_engine_backward_on_gpu(const at::Tensor& grad_out, const EngineInputs& inputs,
                                             const std::vector<SparseEntries>& entries,
                                             const EngineResult& result, bool mask_learns);
+
+EngineResult column_engine_forward_on_gpu(const EngineInputs& inputs,
+                                          const std::vector<SparseFactors>& factors);
+EngineGradients column_engine_backward_on_gpu(const at::Tensor& grad_out, const EngineInputs& inputs,
+                                              const std::vector<SparseFactors>& factors,
+                                              const EngineResult& result, bool mask_learns);
+bool has_column_engine_on_gpu(const EngineInputs& inputs, const std::vector<SparseFactors>& factors);
 
 // bfloat16 or float16 on a GPU with tensor cores, d and d_v multiples of 8 up to 128. What does not fit runs
 // on ATen (dense_engine.cpp).

@@ -5,6 +5,7 @@
 #include <ATen/ops/sum.h>
 
 #include "attention/cuda/row_attention.h"
+#include "attention/gpu_operands.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
 #include "masks/gpu.h"
@@ -12,38 +13,6 @@
 namespace topomask {
 
 namespace {
-
-Real real_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBFloat16:
-      return Real::bfloat16;
-    case at::kHalf:
-      return Real::float16;
-    case at::kDouble:
-      return Real::float64;
-    default:
-      return Real::float32;
-  }
-}
-
-at::ScalarType accumulator(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-at::Tensor adjacent_columns(const at::Tensor& x) {
-  return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous();
-}
-
-// The rows of x from head `head` on.
-Rows4 rows_from(const at::Tensor& x, std::int64_t head) {
-  const std::int64_t offset = head * x.stride(1) * static_cast<std::int64_t>(x.element_size());
-  return {static_cast<char*>(x.data_ptr()) + offset, x.stride(0), x.stride(1), x.stride(2)};
-}
-
-void* element(const at::Tensor& x, std::int64_t index) {
-  if (!x.defined() || x.numel() == 0) return nullptr;
-  return static_cast<char*>(x.data_ptr()) + index * static_cast<std::int64_t>(x.element_size());
-}
 
 RowAttentionShape shape_of(const EngineInputs& inputs) {
   RowAttentionShape shape;

@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "topomask/mask.h"
 
@@ -20,11 +22,22 @@ struct SparsePattern::Derived {
     at::Tensor segment_begin;  // [segments] int64
   };
 
+  // How a GPU shares the columns of this pattern and of another among its blocks (attention/cuda/
+  // column_attention.h); all int32.
+  struct ColumnLists {
+    std::weak_ptr<const Derived> keys;  // of the other pattern
+    bool narrow = false;                // whether columns with few keys have lists of their own
+    at::Tensor tile_column, tile_first, whole, hub, key_chunk_ptr, key_chunk_hub, row_chunk_ptr,
+        row_chunk_hub;
+    std::int64_t narrow_pairs = 0, wide_entries = 0;  // what there is to multiply
+  };
+
   std::mutex mutex;
   // The CUDA graph that was being captured when they were made (core/gpu.h), or 0: nobody else can use them.
   std::uint64_t capture = 0;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
+  std::vector<std::shared_ptr<const ColumnLists>> column_lists;
   at::Tensor position;  // [nnz] int64: i N + j of each entry
 };
 

@@ -368,7 +368,7 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
       .kind = std::string(kind), .feature_map = std::string(feature_map), .engine = std::string(engine)};
   const AttentionOptions options = settings.options();
   if (!keeps_something(std::string(mask), options, sizes)) return {};
-  const ScoreKind scores = score_rule_of(options, options.engine, sizes.d).kind;
+  const ScoreKind scores = score_rule_of(options, sizes.d).kind;
   const MaskProfile profile = profile_of(std::string(mask));
   const std::int64_t entries = profile.pattern_per_head ? profile.entries : profile.entries * sizes.heads;
   std::vector<std::vector<std::int64_t>> result;
