@@ -31,6 +31,7 @@
 #include "progress.h"
 #include "table.h"
 #include "topomask/device.h"
+#include "topomask/masks.h"
 #include "topomask/theory.h"
 
 namespace topomask::cli {
@@ -180,6 +181,14 @@ void AttentionBench::add_engines() {
         },
         {reason, reason});
   }
+  const auto none = std::make_shared<const NoMask>(operands_.q.size(2), command_.device);
+  add("unmasked", false, 0,
+      [this, none](const Operands& x) {
+        AttentionOptions options = command_.attention;
+        options.engine = Engine::feature;
+        return attention(x.q, x.k, x.v, none, options);
+      },
+      {});
 }
 
 void AttentionBench::add_peers() {
@@ -328,8 +337,9 @@ void run_bench_attention(BenchAttentionCommand& command) {
                                     std::pair{"--d", command.d}}) {
     check(value >= 1 && value <= 65536, "{}: expected 1 to 65536, got {}", flag, value);
   }
-  static const std::vector<std::string_view> kNames = {"grf-auto", "grf-mask", "grf-feature", "grf-dense",
-                                                       "linear",   "softmax",  "literal",     "unfused"};
+  static const std::vector<std::string_view> kNames = {"grf-auto",  "grf-mask", "grf-feature",
+                                                       "grf-dense", "unmasked", "linear",
+                                                       "softmax",   "literal",  "unfused"};
   for (const std::string& name : command.only) {
     if (std::find(kNames.begin(), kNames.end(), name) == kNames.end())
       fail_unknown_word("--only", name, kNames);
@@ -369,7 +379,8 @@ void add_bench_attention_command(CLI::App& bench) {
   add_run_options(*sub, command->run);
   sub->get_option("--threads")->description("Threads to use (default: 2)");
   sub->footer(
-      "linear: unmasked, plain torch. softmax: torch's scaled_dot_product_attention.\n"
+      "unmasked: ours without a mask. linear: the same by plain torch. softmax: torch's "
+      "scaled_dot_product_attention.\n"
       "literal: the paper's N x N m features as torch CSR matrices. unfused: SDDMM and SpMM by torch on M's "
       "pattern.\n"
       "A masked pass computes Phi and M for the current f, and its gradient; walks and patterns are set-up.\n"
