@@ -2,6 +2,7 @@
 #include "compare.h"
 #include "sample_graphs.h"
 #include "topomask/attention.h"
+#include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 
@@ -99,7 +100,14 @@ TEST_P(ColumnEngineOnGpu, TakesWalksOfItsOwnForEveryHead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Graphs, ColumnEngineOnGpu, ::testing::ValuesIn(testing::sample_graphs()),
+// Columns of hubs are cut into chunks: here one of 2001 rows.
+std::vector<testing::NamedGraph> graphs_with_a_hub() {
+  std::vector<testing::NamedGraph> graphs = testing::sample_graphs();
+  graphs.push_back({"hub", normalise(complete_tree(1, 2000), Normalisation::symmetric)});
+  return graphs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, ColumnEngineOnGpu, ::testing::ValuesIn(graphs_with_a_hub()),
                          testing::name_of_graph);
 
 // Without a mask, on tensor cores and elsewhere; sizes around the chunks of the kernels.
