@@ -156,9 +156,9 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const EngineInputs
       gradients.mask.push_back(of_k.value_gradient.to(own.right.values.scalar_type()));
     }
   });
-  if (inputs.rule.is_relu()) {
-    gradients.q.masked_fill_((inputs.q > 0).logical_not(), 0);
-    gradients.k.masked_fill_((inputs.k > 0).logical_not(), 0);
+  if (inputs.rule.is_relu()) {  // the derivative of clamp_min, as in the other engines
+    gradients.q.masked_fill_((inputs.q >= 0).logical_not(), 0);
+    gradients.k.masked_fill_((inputs.k >= 0).logical_not(), 0);
   }
   return gradients;
 }

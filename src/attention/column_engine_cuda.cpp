@@ -131,14 +131,17 @@ ColumnWork work_of(const ColumnLists& lists) {
   return work;
 }
 
-// One column with all rows: chunks that keep the device busy, a function of the sizes alone.
+// One column with all rows. Chunks of keys fill the device once, for their states are added up afterwards;
+// rows come in small ones. Both are functions of the sizes alone.
 ColumnWork unmasked_work(std::int64_t pairs, std::int64_t num_nodes) {
-  constexpr std::int64_t kBlocks = 1024, kLeast = 128;
+  constexpr std::int64_t kKeyBlocks = 640, kLeastKeys = 128, kRows = 128;
   ColumnWork work;
   work.num_hubs = 1;
-  const std::int64_t each = divide_up(num_nodes, divide_up(kBlocks, std::max<std::int64_t>(pairs, 1)));
-  work.chunk = std::max(kLeast, divide_up(each, 32) * 32);
-  work.num_key_chunks = work.num_row_chunks = divide_up(num_nodes, work.chunk);
+  const std::int64_t each = divide_up(num_nodes, divide_up(kKeyBlocks, std::max<std::int64_t>(pairs, 1)));
+  work.key_chunk = std::max(kLeastKeys, divide_up(each, 32) * 32);
+  work.row_chunk = kRows;
+  work.num_key_chunks = divide_up(num_nodes, work.key_chunk);
+  work.num_row_chunks = divide_up(num_nodes, work.row_chunk);
   return work;
 }
 
@@ -175,7 +178,7 @@ struct WholePass {
   double guard = 0;
   at::Tensor inverse;         // written where it normalises
   at::Tensor row_scale;       // a factor elsewhere
-  at::Tensor gate;            // `out` is 0 where this is not positive
+  at::Tensor gate;            // `out` is 0 where this is not at least 0
   Operand along;              // columns of z; with value_gradient
   at::Tensor value_gradient;  // wide [B * H, nnz(rows)]
 

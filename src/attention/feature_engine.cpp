@@ -233,7 +233,7 @@ at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kFloat);
   }
   if (given.rule.is_relu()) {
-    for (at::Tensor* x : {&inputs.q, &inputs.k}) *x = x->relu() + given.rule.epsilon;
+    for (at::Tensor* x : {&inputs.q, &inputs.k}) *x = x->clamp_min(0) + given.rule.epsilon;
   }
   if (uses_factors(profile)) return attend_factors(inputs, mask->factors());
   auto state = c10::make_intrusive<FeatureEngineState>();

@@ -50,6 +50,7 @@ TEST(ColumnEngine, AgreesWithTheMaskEngine) {
       for (const bool per_head : {false, true}) {
         for (const auto& [m, d_v] : {std::pair<std::int64_t, std::int64_t>{16, 16}, {5, 3}, {70, 33}}) {
           for (const FeatureMapKind map : {FeatureMapKind::relu, FeatureMapKind::elu1}) {
+            if (map == FeatureMapKind::elu1 && m != 5) continue;
             SCOPED_TRACE(::testing::Message() << graph.num_nodes() << " nodes, " << word_of(ensembles) << ", "
                                               << m << " and " << d_v << " channels, per head " << per_head);
             FeatureOptions features;
@@ -61,6 +62,9 @@ TEST(ColumnEngine, AgreesWithTheMaskEngine) {
             const Tensors values = {
                 at::randn({2, 2, n, m}, at::kDouble), at::randn({2, 2, n, m}, at::kDouble),
                 at::randn({2, 2, n, d_v}, at::kDouble), at::rand({per_head ? 2 : 1, 6}, at::kDouble) + 0.1};
+            // At zero, where max(x, 0) has two derivatives, all engines take the same.
+            for (const std::size_t operand : {0, 1})
+              values[operand].masked_fill_(at::rand({2, 2, n, m}) < 0.02, 0);
             const auto with = [&](Engine engine) {
               return differentiate(
                   [&](const Tensors& x) {

@@ -7,7 +7,7 @@ namespace topomask {
 namespace columns {
 namespace {
 
-constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarpSize;
+constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarpSize, kProductLanes = 8;
 
 __device__ inline float2 load_two(const __nv_bfloat16* from) {
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
@@ -97,26 +97,37 @@ __global__ void __launch_bounds__(kThreads) row_sum_kernel(const ColumnPass p, c
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (!has[i]) continue;
-    const bool passes = gate == nullptr || to_real(gate[i]) > 0;
+    const bool passes = gate == nullptr || to_real(gate[i]) >= 0;
     out[i] = from_real<T>(passes ? scale * sum[i] : R{0});
   }
 }
 
-template <class T>
+// Eight lanes for a row, each with pieces of kEach numbers.
+template <class T, int kEach>
 __global__ void __launch_bounds__(kThreads)
     row_product_kernel(std::int64_t heads, std::int64_t num_nodes, std::int64_t columns, Rows4 a, Rows4 b,
                        RealOf<T> factor, RealOf<T>* product) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarpSize;
-  if (row >= num_nodes) return;
+  struct alignas(kEach * sizeof(T)) Piece {
+    T number[kEach];
+  };
+  const int lane = static_cast<int>(threadIdx.x) % kProductLanes;
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / kProductLanes) + threadIdx.x / kProductLanes;
+  const bool exists = row < num_nodes;
   const std::int64_t batch = blockIdx.y / heads, head = blockIdx.y % heads;
-  const T* const left = row_attention::head_rows<T>(a, batch, head) + row * a.node_step;
-  const T* const right = row_attention::head_rows<T>(b, batch, head) + row * b.node_step;
   RealOf<T> sum = 0;
-  for (std::int64_t column = lane; column < columns; column += kWarpSize)
-    sum += to_real(left[column]) * to_real(right[column]);
-  sum = sum_lanes(sum);
-  if (lane == 0) product[blockIdx.y * num_nodes + row] = factor * sum;
+  if (exists) {
+    const T* const left = row_attention::head_rows<T>(a, batch, head) + row * a.node_step;
+    const T* const right = row_attention::head_rows<T>(b, batch, head) + row * b.node_step;
+    for (std::int64_t column = lane * kEach; column < columns; column += kProductLanes * kEach) {
+      const Piece x = *reinterpret_cast<const Piece*>(left + column);
+      const Piece y = *reinterpret_cast<const Piece*>(right + column);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) sum += to_real(x.number[i]) * to_real(y.number[i]);
+    }
+  }
+  sum = sum_lanes<kProductLanes>(sum);
+  if (exists && lane == 0) product[blockIdx.y * num_nodes + row] = factor * sum;
 }
 
 template <class T>
@@ -135,13 +146,19 @@ cudaError_t launch_row_sums(const ColumnPass& p, const ColumnRows& rows, cudaStr
 }  // namespace
 }  // namespace columns
 
+namespace {
+
+// Whether rows are chunks of 16 bytes, `size` numbers each.
+bool whole_chunks(const Rows4& rows, int size) {
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.batch_step % size == 0 &&
+         rows.head_step % size == 0 && rows.node_step % size == 0;
+}
+
+}  // namespace
+
 bool columns_on_tensor_cores(const ColumnPass& pass) {
-  const auto whole_chunks = [](const Rows4& rows) {
-    return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.batch_step % 8 == 0 &&
-           rows.head_step % 8 == 0 && rows.node_step % 8 == 0;
-  };
   return pass.dtype == Real::bfloat16 && pass.features % 8 == 0 && pass.value_columns % 8 == 0 &&
-         whole_chunks(pass.x.rows) && whole_chunks(pass.y.rows) && whole_chunks(pass.z.rows);
+         whole_chunks(pass.x.rows, 8) && whole_chunks(pass.y.rows, 8) && whole_chunks(pass.z.rows, 8);
 }
 
 std::int64_t column_workspace(const ColumnPass& pass) {
@@ -171,9 +188,18 @@ cudaError_t row_products(Real dtype, std::int64_t batch, std::int64_t heads, std
   return row_attention::with_type(dtype, [&](auto type) {
     using T = decltype(type);
     using R = row_attention::RealOf<T>;
-    const dim3 blocks(blocks_for(num_nodes, columns::kRowsOfBlock), static_cast<unsigned>(batch * heads));
-    columns::row_product_kernel<T><<<blocks, columns::kThreads, 0, stream>>>(
-        heads, num_nodes, columns, a, b, static_cast<R>(factor), static_cast<R*>(product));
+    const dim3 blocks(blocks_for(num_nodes, columns::kThreads / columns::kProductLanes),
+                      static_cast<unsigned>(batch * heads));
+    const auto launch = [&]<int kEach>() {
+      columns::row_product_kernel<T, kEach><<<blocks, columns::kThreads, 0, stream>>>(
+          heads, num_nodes, columns, a, b, static_cast<R>(factor), static_cast<R*>(product));
+    };
+    constexpr int kWhole = 16 / sizeof(T);
+    if (columns % kWhole == 0 && whole_chunks(a, kWhole) && whole_chunks(b, kWhole)) {
+      launch.template operator()<kWhole>();
+    } else {
+      launch.template operator()<1>();
+    }
     return cudaGetLastError();
   });
 }

@@ -44,14 +44,14 @@ struct ColumnWork {
   // Columns that one block does alone.
   std::int64_t num_whole = 0;
   const std::int32_t* whole = nullptr;
-  // All others, in chunks of `chunk` keys or rows; without lists, column 0.
+  // All others, in chunks of keys and of rows; without lists, column 0.
   std::int64_t num_hubs = 0, num_key_chunks = 0, num_row_chunks = 0;
-  std::int64_t chunk = kHubEntries;
-  const std::int32_t* hub = nullptr;            // [num_hubs] columns
-  const std::int32_t* key_chunk_ptr = nullptr;  // [num_hubs+1]
-  const std::int32_t* key_chunk_hub = nullptr;  // [num_key_chunks]
-  const std::int32_t* row_chunk_ptr = nullptr;  // [num_hubs+1]
-  const std::int32_t* row_chunk_hub = nullptr;  // [num_row_chunks]
+  std::int64_t key_chunk = kHubEntries, row_chunk = kHubEntries;  // entries
+  const std::int32_t* hub = nullptr;                              // [num_hubs] columns
+  const std::int32_t* key_chunk_ptr = nullptr;                    // [num_hubs+1]
+  const std::int32_t* key_chunk_hub = nullptr;                    // [num_key_chunks]
+  const std::int32_t* row_chunk_ptr = nullptr;                    // [num_hubs+1]
+  const std::int32_t* row_chunk_hub = nullptr;                    // [num_row_chunks]
 };
 
 // One number more for each row of y and z.
@@ -116,7 +116,7 @@ struct ColumnRows {
   double guard = 0;
   void* inverse = nullptr;          // real [pairs, N], written where it normalises, or null
   const void* row_scale = nullptr;  // real [pairs, N], a factor elsewhere; null: 1
-  Rows4 gate;                       // out is 0 where this is not positive; no data: nowhere
+  Rows4 gate;                       // out is 0 where this is not at least 0; no data: nowhere
   // dL/dA: the products of u_ic with row i of `along`, times row_scale; real [pairs, nnz] or null.
   ColumnOperand along;
   void* value_gradient = nullptr;

@@ -60,20 +60,21 @@ __device__ inline Span span_of(const ColumnEntries& entries, std::int64_t column
 
 // Hubs, and their chunks; without a list there is one hub, column 0.
 __device__ inline Span chunk_of(const ColumnEntries& entries, const ColumnWork& work,
-                                const std::int32_t* chunk_ptr, std::int64_t hub, std::int64_t chunk) {
+                                const std::int32_t* chunk_ptr, std::int64_t hub, std::int64_t chunk,
+                                std::int64_t size) {
   const Span all = span_of(entries, work.hub == nullptr ? 0 : work.hub[hub]);
-  const std::int64_t begin = all.begin + (chunk - (chunk_ptr == nullptr ? 0 : chunk_ptr[hub])) * work.chunk;
-  return {begin, min(all.end, begin + work.chunk)};
+  const std::int64_t begin = all.begin + (chunk - (chunk_ptr == nullptr ? 0 : chunk_ptr[hub])) * size;
+  return {begin, min(all.end, begin + size)};
 }
 __device__ inline Span key_chunk(const ColumnPass& p, std::int64_t chunk) {
   const std::int64_t hub = p.work.key_chunk_hub == nullptr ? 0 : p.work.key_chunk_hub[chunk];
-  return chunk_of(p.keys, p.work, p.work.key_chunk_ptr, hub, chunk);
+  return chunk_of(p.keys, p.work, p.work.key_chunk_ptr, hub, chunk, p.work.key_chunk);
 }
 __device__ inline std::int64_t hub_of_rows(const ColumnWork& work, std::int64_t chunk) {
   return work.row_chunk_hub == nullptr ? 0 : work.row_chunk_hub[chunk];
 }
 __device__ inline Span row_chunk(const ColumnPass& p, std::int64_t chunk) {
-  return chunk_of(p.rows, p.work, p.work.row_chunk_ptr, hub_of_rows(p.work, chunk), chunk);
+  return chunk_of(p.rows, p.work, p.work.row_chunk_ptr, hub_of_rows(p.work, chunk), chunk, p.work.row_chunk);
 }
 __device__ inline Span key_chunks_of(const ColumnWork& work, std::int64_t hub) {
   if (work.key_chunk_ptr == nullptr) return {0, work.num_key_chunks};

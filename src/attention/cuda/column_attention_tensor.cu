@@ -1,10 +1,6 @@
 // Column products of bfloat16 on tensor cores; fragments and tiles are those of the dense engine.
-//
-// Rows of x and y are loaded as fragments straight from memory. A lane takes 16-byte chunks t and t + 4 of
-// its row, 32 features apart, and hands their pairs to the products in an order of its own: which feature is
-// multiplied when does not matter, as long as both operands agree.
 #include "attention/cuda/column_attention_device.cuh"
-#include "attention/cuda/dense_attention_tiles.cuh"
+#include "attention/cuda/tensor_rows.cuh"
 #include "core/cuda/grid.h"
 
 namespace topomask::columns {
@@ -12,56 +8,10 @@ namespace topomask::columns {
 namespace {
 
 using dense::load_block_transposed;
-using dense::pack;
-using dense::Pair;
-using dense::Tile;
-using T = __nv_bfloat16;
-using Half = dense::Half<T>;
+using namespace tensor_rows;
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 constexpr unsigned kAll = 0xffffffffu;
-
-__device__ inline Pair word(const uint4& x, int which) {
-  return which == 0 ? x.x : which == 1 ? x.y : which == 2 ? x.z : x.w;
-}
-
-// Eight numbers of a row, as features where wanted; zeros where there are none.
-__device__ inline uint4 load_chunk(const T* rows, std::int64_t step, std::int64_t node, int chunk,
-                                   bool exists) {
-  return exists ? __ldg(reinterpret_cast<const uint4*>(rows + node * step) + chunk) : uint4{0, 0, 0, 0};
-}
-__device__ inline uint4 features_of(const uint4& x, bool relu, const dense::ReluFeatures<T>& map,
-                                    bool exists) {
-  if (!relu || !exists) return x;
-  return {map(x.x), map(x.y), map(x.z), map(x.w)};
-}
-
-// Rows g and g + 8 of a tile of x or y, or of 16 keys.
-template <int kWidth>
-struct RowPair {
-  uint4 chunk[2][kWidth / 32];
-
-  __device__ void load(const T* rows, std::int64_t step, const std::int64_t (&node)[2], int columns,
-                       bool relu, const dense::ReluFeatures<T>& map, int t) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int c = 0; c < kWidth / 32; ++c) {
-        const int which = t + 4 * c;
-        const bool exists = node[half] >= 0 && which * 8 < columns;
-        chunk[half][c] = features_of(load_chunk(rows, step, node[half], which, exists), relu, map, exists);
-      }
-    }
-  }
-  // The left operand of step s, 16 features.
-  __device__ void left(Pair (&a)[4], int s) const {
-    const int first = 2 * (s & 1);
-    a[0] = word(chunk[0][s >> 1], first);
-    a[1] = word(chunk[1][s >> 1], first);
-    a[2] = word(chunk[0][s >> 1], first + 1);
-    a[3] = word(chunk[1][s >> 1], first + 1);
-  }
-};
 
 // Where the feature stands that is multiplied as number `row % 16` of step `row / 16`, and the way back.
 __device__ inline int step_row_of(int feature) {
@@ -141,24 +91,10 @@ __global__ void __launch_bounds__(kThreads) narrow_kernel(const ColumnPass p) {
     y.load(pair.y, p.y.rows.node_step, key, p.features, p.y.relu, map, t);
     z.load(pair.z, p.z.rows.node_step, key, p.value_columns, p.z.relu, map, t);
     __syncwarp();  // the tile has been read
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int c = 0; c < kWidth / 32; ++c)
-        dense::write_shared(z_tile + Tile<kWidth>::offset(g + 8 * half, t + 4 * c), z.chunk[half][c]);
-    }
+    z.store(z_tile, g, t);
     __syncwarp();
     float score[2][4] = {};
-#pragma unroll
-    for (int s = 0; s < kWidth / 16; ++s) {
-      Pair a[4];
-      x.left(a, s);
-      const int word_of = 2 * (s & 1);
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        Half::multiply(score[half], a, word(y.chunk[half][s >> 1], word_of),
-                       word(y.chunk[half][s >> 1], word_of + 1));
-    }
+    add_scores<kWidth>(score, x, y);
     Pair weighted[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -177,14 +113,7 @@ __global__ void __launch_bounds__(kThreads) narrow_kernel(const ColumnPass p) {
       edge[0] += upper.x + upper.y;
       edge[1] += lower.x + lower.y;
     }
-    const std::uint32_t lane_offset = Tile<kWidth>::lane_by_row(lane);
-#pragma unroll
-    for (int n = 0; n < kWidth / 8; n += 2) {
-      Pair b[4];
-      load_block_transposed(b, Tile<kWidth>::at(z_tile, lane_offset, 0, n));
-      Half::multiply(sum[n], weighted, b[0], b[1]);
-      Half::multiply(sum[n + 1], weighted, b[2], b[3]);
-    }
+    add_weighted<kWidth>(sum, weighted, z_tile, lane);
   }
   store_products<kWidth>(sum, static_cast<T*>(p.u) + blockIdx.y * p.rows.nnz * p.value_columns, place,
                          p.value_columns, lane);
@@ -332,6 +261,22 @@ __device__ void for_state(const float (&sum)[Split<kWidth>::kTiles][4], const Us
   }
 }
 
+// For dense::store_rows: zeros where the row of the gate is not at least 0.
+struct ThroughGate {
+  const T* rows;
+  std::int64_t step;
+
+  __device__ static Pair passed(Pair gradient, Pair gate) {
+    const __nv_bfloat162 zero = Half::round(make_float2(0, 0));
+    return gradient & __hge2_mask(reinterpret_cast<const __nv_bfloat162&>(gate), zero);
+  }
+  __device__ uint4 operator()(const uint4& x, int row, int column, bool exists) const {
+    if (!exists) return x;
+    const uint4 gate = __ldg(reinterpret_cast<const uint4*>(rows + row * step + column));
+    return {passed(x.x, gate.x), passed(x.y, gate.y), passed(x.z, gate.z), passed(x.w, gate.w)};
+  }
+};
+
 // Rows of a span times Z_c and its edge, both in shared memory.
 template <int kWidth, bool kDirect>
 __device__ void multiply_rows(const ColumnPass& p, const PairOf<T>& pair, std::int64_t index_of_pair,
@@ -405,8 +350,7 @@ __device__ void multiply_rows(const ColumnPass& p, const PairOf<T>& pair, std::i
         const T* const gate =
             row_attention::head_rows<T>(direct.gate, batch, head) + first * direct.gate.node_step;
         dense::store_rows<T, kWidth / 8>(product, scale[0], scale[1], out, direct.out.node_step, 0, count,
-                                         p.value_columns, lane,
-                                         dense::ThroughInputs<T>{gate, direct.gate.node_step});
+                                         p.value_columns, lane, ThroughGate{gate, direct.gate.node_step});
       } else {
         dense::store_rows<T, kWidth / 8>(product, scale[0], scale[1], out, direct.out.node_step, 0, count,
                                          p.value_columns, lane);
@@ -462,7 +406,7 @@ struct HubMemory {
 };
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) hub_keys_kernel(const ColumnPass p) {
+__global__ void __launch_bounds__(kThreads, 5) hub_keys_kernel(const ColumnPass p) {
   __shared__ WideShared<kWidth> shared;
   const std::int64_t chunk = blockIdx.x;
   const PairOf<T> pair(p, p.first_pair + blockIdx.y);
@@ -522,7 +466,7 @@ __global__ void __launch_bounds__(kThreads) hub_sum_kernel(const ColumnPass p) {
 }
 
 template <int kWidth, bool kDirect>
-__global__ void __launch_bounds__(kThreads) hub_rows_kernel(const ColumnPass p, const ColumnRows direct) {
+__global__ void __launch_bounds__(kThreads, 5) hub_rows_kernel(const ColumnPass p, const ColumnRows direct) {
   __shared__ WideShared<kWidth> shared;
   const std::int64_t chunk = blockIdx.x, hub = hub_of_rows(p.work, chunk), index = p.first_pair + blockIdx.y;
   const PairOf<T> pair(p, index);
