@@ -123,7 +123,9 @@ TEST(UnmaskedOnGpu, AgreesWithTheCpu) {
       auto values = operands(sizes, n, 1, at::kBFloat16);
       values.pop_back();
       const auto run = [&](const std::vector<at::Tensor>& x) {
-        return attention(x[0], x[1], x[2], std::make_shared<NoMask>(n), {});
+        AttentionOptions options;
+        options.engine = Engine::feature;
+        return attention(x[0], x[1], x[2], std::make_shared<NoMask>(n), options);
       };
       const auto actual = differentiate(run, leaves_of(values, at::kCUDA, at::kBFloat16));
       expect_close(actual, differentiate(run, leaves_of(values, at::kCPU, at::kDouble)),

@@ -261,22 +261,6 @@ __device__ void for_state(const float (&sum)[Split<kWidth>::kTiles][4], const Us
   }
 }
 
-// For dense::store_rows: zeros where the row of the gate is not at least 0.
-struct ThroughGate {
-  const T* rows;
-  std::int64_t step;
-
-  __device__ static Pair passed(Pair gradient, Pair gate) {
-    const __nv_bfloat162 zero = Half::round(make_float2(0, 0));
-    return gradient & __hge2_mask(reinterpret_cast<const __nv_bfloat162&>(gate), zero);
-  }
-  __device__ uint4 operator()(const uint4& x, int row, int column, bool exists) const {
-    if (!exists) return x;
-    const uint4 gate = __ldg(reinterpret_cast<const uint4*>(rows + row * step + column));
-    return {passed(x.x, gate.x), passed(x.y, gate.y), passed(x.z, gate.z), passed(x.w, gate.w)};
-  }
-};
-
 // Rows of a span times Z_c and its edge, both in shared memory.
 template <int kWidth, bool kDirect>
 __device__ void multiply_rows(const ColumnPass& p, const PairOf<T>& pair, std::int64_t index_of_pair,
@@ -350,7 +334,8 @@ __device__ void multiply_rows(const ColumnPass& p, const PairOf<T>& pair, std::i
         const T* const gate =
             row_attention::head_rows<T>(direct.gate, batch, head) + first * direct.gate.node_step;
         dense::store_rows<T, kWidth / 8>(product, scale[0], scale[1], out, direct.out.node_step, 0, count,
-                                         p.value_columns, lane, ThroughGate{gate, direct.gate.node_step});
+                                         p.value_columns, lane,
+                                         dense::ThroughInputs<T>{gate, direct.gate.node_step});
       } else {
         dense::store_rows<T, kWidth / 8>(product, scale[0], scale[1], out, direct.out.node_step, 0, count,
                                          p.value_columns, lane);

@@ -39,7 +39,7 @@ __global__ void sum_shares_kernel(DenseAttention a, DenseBackward b, int shares)
     if (a.rule.is_relu()) {
       const T* raw = row_start<T>(a.q, a.q_strides, batch, head, i);
       const float2 y = Half<T>::unpack(*reinterpret_cast<const Pair*>(raw + column));
-      x &= (y.x > 0 ? 0xffffu : 0u) | (y.y > 0 ? 0xffff0000u : 0u);
+      x &= (y.x >= 0 ? 0xffffu : 0u) | (y.y >= 0 ? 0xffff0000u : 0u);
     }
     *reinterpret_cast<Pair*>(row_start<T>(b.grad_q, b.grad_q_strides, batch, head, i) + column) = x;
   }

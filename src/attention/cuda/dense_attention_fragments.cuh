@@ -74,24 +74,25 @@ struct ReluFeatures {
     const Vector y = __hadd2(__hmax2_nan(reinterpret_cast<const Vector&>(x), zero), epsilon);
     return reinterpret_cast<const Pair&>(y);
   }
-  // The same, but where x is positive the result is above epsilon even if x is too small to change it. So the
-  // features tell where max(x, 0) passes a gradient on, and the inputs need not be read again.
+  // The same, but where x is at least 0 the result is above epsilon even if x is too small to change it. So the
+  // features tell where max(x, 0) passes a gradient on, by clamp_min's rule, and the inputs need not be read
+  // again.
   __device__ Pair marked(Pair x) const {
     // Bits of positive numbers are in order: this is the next number after epsilon, twice.
     const Pair above = reinterpret_cast<const Pair&>(epsilon) + 0x00010001u;
-    const Pair least = __hgt2_mask(reinterpret_cast<const Vector&>(x), zero) & above, y = (*this)(x);
+    const Pair least = __hge2_mask(reinterpret_cast<const Vector&>(x), zero) & above, y = (*this)(x);
     const Vector larger =
         __hmax2_nan(reinterpret_cast<const Vector&>(y), reinterpret_cast<const Vector&>(least));
     return reinterpret_cast<const Pair&>(larger);
   }
-  // A pair of gradients, or zeros where the input was not positive (or NaN): by the marked features, or by
+  // A pair of gradients, or zeros where the input was negative or NaN: by the marked features, or by
   // the input itself.
   __device__ Pair backward(Pair gradient, Pair features) const {
     return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(features), epsilon);
   }
   __device__ static Pair backward_at(Pair gradient, Pair input) {
     const Vector zero = Half<T>::round(make_float2(0, 0));
-    return gradient & __hgt2_mask(reinterpret_cast<const Vector&>(input), zero);
+    return gradient & __hge2_mask(reinterpret_cast<const Vector&>(input), zero);
   }
 };
 
