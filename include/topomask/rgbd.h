@@ -52,7 +52,8 @@ class RgbdFolder {
 // Whether the folder has camera-intrinsics.txt or frames with the names above.
 bool is_rgbd_folder(const std::string& folder);
 
-// Writes one frame, and with the first one the intrinsics, in that layout. Depth is rounded to millimetres.
+// Write the same layout, with colour as PNG; the folder must exist. Depth is rounded to millimetres.
+void write_rgbd_intrinsics(const std::string& folder, const std::array<float, 4>& intrinsics);
 void write_rgbd_frame(const std::string& folder, std::int64_t number, const RgbdImage& image);
 
 }  // namespace topomask

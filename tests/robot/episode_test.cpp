@@ -108,6 +108,8 @@ TEST(RobotEpisode, NumbersThatCannotBeGiveOneSentence) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   expect_error(spoiled([](RobotEpisode& e) { e.body_position[7] = kNan; }),
                "body.position holds a number that is not finite");
+  expect_error(spoiled([](RobotEpisode& e) { e.joint_velocity[0] = 1e30f; }),
+               "joint.velocity holds a number that is not finite, or above 1000");
   expect_error(spoiled([](RobotEpisode& e) { e.grip.pop_back(); }),
                "expected 48 numbers as grip.position, got 47");
   expect_error(spoiled([](RobotEpisode& e) { e.body_rotation[0] = 3; }),

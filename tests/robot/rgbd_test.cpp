@@ -32,12 +32,19 @@ class Rgbd : public ::testing::Test {
 
   const std::string folder =
       ::testing::TempDir() + "/rgbd-" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  // A folder with one frame.
+  void write(std::int64_t number, const RgbdImage& frame) const {
+    fs::create_directories(folder);
+    write_rgbd_intrinsics(folder, frame.intrinsics);
+    write_rgbd_frame(folder, number, frame);
+  }
+
   const RgbdImage image = render_robot(stored_episode(RobotTask::lift_can), 3, 1);
 };
 
 TEST_F(Rgbd, WrittenFramesAreRead) {
-  write_rgbd_frame(folder, 7, image);
-  write_rgbd_frame(folder, 12, render_robot(stored_episode(RobotTask::lift_can), 4, 1));
+  write(7, image);
+  write(12, render_robot(stored_episode(RobotTask::lift_can), 4, 1));
   EXPECT_TRUE(is_rgbd_folder(folder));
   const RgbdFolder read(folder);
   ASSERT_EQ(read.frames(), 2);
@@ -59,7 +66,7 @@ TEST_F(Rgbd, MissingAndDamagedFilesGiveOneSentence) {
   expect_refused({"holds no frames"});
   fs::remove_all(folder);
 
-  write_rgbd_frame(folder, 0, image);
+  write(0, image);
   const std::string intrinsics = read_file(path("camera-intrinsics.txt")),
                     pose = read_file(path("frame-000000.pose.txt")),
                     colour = read_file(path("frame-000000.color.png")),
@@ -96,6 +103,7 @@ TEST_F(Rgbd, MissingAndDamagedFilesGiveOneSentence) {
   expect_refused({"are the same frame"});
   fs::remove(path("frame-0.color.png"));
   expect_error([&] { RgbdFolder(folder).read(1); }, "frame must be 0 to 0, got 1");
+  expect_error([&] { write_rgbd_frame(folder + "/nowhere", 0, image); }, "nowhere");
 }
 
 TEST_F(Rgbd, DepthThatIsUnknownIsZero) {
@@ -104,7 +112,7 @@ TEST_F(Rgbd, DepthThatIsUnknownIsZero) {
   far.depth[0] = 0;
   far.depth[1] = 70;  // more than 16 bits of millimetres
   far.depth[2] = std::nanf("");
-  write_rgbd_frame(folder, 0, far);
+  write(0, far);
   // As the cameras of 7-Scenes write what they do not know.
   std::vector<std::uint16_t> numbers =
       decode_grey16(read_file(path("frame-000000.depth.png")), "depth").pixels;

@@ -150,18 +150,16 @@ RgbdImage RgbdFolder::read(std::int64_t frame) const {
   return image;
 }
 
+void write_rgbd_intrinsics(const std::string& folder, const std::array<float, 4>& k) {
+  write_file(inside(folder, std::string(kIntrinsicsFile)),
+             matrix_text({k[0], 0, k[2], 0, k[1], k[3], 0, 0, 1}, 3));
+}
+
 void write_rgbd_frame(const std::string& folder, std::int64_t number, const RgbdImage& image) {
   const std::size_t pixels = static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height);
   check(image.colour.size() == 3 * pixels && image.depth.size() == pixels,
         "write_rgbd_frame: expected colour and depth of {} x {} pixels, got {} and {} numbers", image.width,
         image.height, image.colour.size(), image.depth.size());
-  const std::string intrinsics = inside(folder, std::string(kIntrinsicsFile));
-  std::error_code error;
-  fs::create_directories(folder, error);
-  check(!error, "cannot make the folder '{}': {}", folder, error.message());
-  const auto& k = image.intrinsics;
-  if (!fs::exists(intrinsics, error))
-    write_file(intrinsics, matrix_text({k[0], 0, k[2], 0, k[1], k[3], 0, 0, 1}, 3));
   std::vector<std::uint16_t> millimetres(pixels);
   std::transform(image.depth.begin(), image.depth.end(), millimetres.begin(), [](float metres) {
     const float rounded = std::round(1000 * metres);

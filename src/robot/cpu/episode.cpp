@@ -18,6 +18,22 @@ void check_robot_options(const RobotOptions& options) {
         options.size);
 }
 
+namespace {
+
+// Metres, radians: far above everything on a table, and small enough for any arithmetic.
+constexpr float kLargest = 1000;
+
+bool can_be(float x) {
+  return std::abs(x) <= kLargest;  // NaN is not
+}
+
+template <class Numbers>
+bool all_can_be(const Numbers& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), can_be);
+}
+
+}  // namespace
+
 void check_robot_episode(const RobotEpisode& episode, const std::string& name) {
   const auto frames = static_cast<std::size_t>(episode.frames),
              bodies = static_cast<std::size_t>(episode.bodies),
@@ -28,8 +44,8 @@ void check_robot_episode(const RobotEpisode& episode, const std::string& name) {
         episode.bodies, episode.robot_bodies);
   const auto values = [&](const std::vector<float>& array, std::size_t size, const char* what) {
     check(array.size() == size, "{}: expected {} numbers as {}, got {}", name, size, what, array.size());
-    check(std::all_of(array.begin(), array.end(), [](float x) { return std::isfinite(x); }),
-          "{}: {} holds a number that is not finite", name, what);
+    check(std::all_of(array.begin(), array.end(), can_be),
+          "{}: {} holds a number that is not finite, or above {}", name, what, kLargest);
   };
   values(episode.body_position, frames * bodies * 3, "body.position");
   values(episode.body_rotation, frames * bodies * 4, "body.rotation");
@@ -58,20 +74,18 @@ void check_robot_episode(const RobotEpisode& episode, const std::string& name) {
           static_cast<int>(shape.kind), static_cast<int>(shape.part), static_cast<int>(shape.pattern));
     check(shape.body >= 0 && shape.body < episode.bodies, "{}: a shape belongs to body {} of {}", name,
           shape.body, episode.bodies);
-    const auto finite = [](const auto& numbers) {
-      return std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); });
-    };
-    check(finite(shape.size) && finite(shape.position) && finite(shape.rotation) && finite(shape.colour) &&
-              shape.size[0] > 0 && is_turn(shape.rotation.data()),
+    const bool sizes =
+        all_can_be(shape.size) && shape.size[0] > 0 && shape.size[1] >= 0 && shape.size[2] >= 0;
+    check(sizes && all_can_be(shape.position) && all_can_be(shape.rotation) && all_can_be(shape.colour) &&
+              is_turn(shape.rotation.data()),
           "{}: a shape has sizes, a pose or a colour that cannot be", name);
   }
   check(!episode.cameras.empty() && episode.cameras.size() <= kMostCameras,
         "{}: expected 1 to {} cameras, got {}", name, kMostCameras, episode.cameras.size());
   for (const RobotCamera& camera : episode.cameras) {
-    const auto finite = [](float x) { return std::isfinite(x); };
-    check(std::all_of(camera.position.begin(), camera.position.end(), finite) &&
-              std::all_of(camera.rotation.begin(), camera.rotation.end(), finite) &&
-              camera.field_of_view > 0 && camera.field_of_view < 3,
+    const bool turned = std::all_of(camera.rotation.begin(), camera.rotation.end(),
+                                    [](float x) { return std::abs(x) <= 1.01f; });
+    check(turned && all_can_be(camera.position) && camera.field_of_view > .01f && camera.field_of_view < 3,
           "{}: a camera has a pose or a field of view that cannot be", name);
   }
 }

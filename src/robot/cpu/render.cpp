@@ -391,7 +391,7 @@ RgbdImage render_robot(const RobotEpisode& episode, int frame, int camera, const
     std::uint8_t* out = &image.colour[static_cast<std::size_t>(row) * width * 3];
     for (const V& sum : sums) {
       for (const float value : {sum.x, sum.y, sum.z})
-        *out++ = static_cast<std::uint8_t>(std::clamp(value * scale + .5f, 0.f, 255.f));
+        *out++ = value > 0 ? static_cast<std::uint8_t>(std::min(value * scale + .5f, 255.f)) : 0;
     }
   }
   for (std::size_t i = 0; i < middle.depth.size(); ++i) {

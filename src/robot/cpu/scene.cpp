@@ -28,6 +28,7 @@ constexpr std::string_view kHead = R"(<mujoco model='topomask robot'>
 <default class='grain'><geom contype='1' conaffinity='1' condim='3' friction='.6 .01 .001' density='600'/></default>
 </default>
 <worldbody>
+<geom name='floor' class='object' type='plane' pos='0 0 -.75' size='0 0 1'/>
 <geom name='table' class='object' type='box' pos='.38 0 -.02' size='.28 .36 .02' {} rgba='.72 .58 .42 1'/>
 )";
 // Rolling friction ends what would else roll off the table. Grains are many and need none.

@@ -172,6 +172,7 @@ ShapeKind kind_of(int type) {
 std::vector<RobotShape> shapes_of(const mjModel& model) {
   std::vector<RobotShape> shapes;
   for (int g = 0; g < model.ngeom; ++g) {
+    if (model.geom_type[g] == mjGEOM_PLANE) continue;  // the floor stops what falls; it is out of sight
     RobotShape shape;
     const std::string name = model.names + model.name_geomadr[g];
     shape.kind = kind_of(model.geom_type[g]);
