@@ -145,7 +145,7 @@ struct RobotTaskSummary {
   std::int64_t episodes = 0, succeeded = 0;
   std::int64_t simulated = 0;  // by this call; the others were there
   double measure_mean = 0;
-  double seconds = 0;  // of one core, for those simulated here
+  double seconds = 0;  // of processor time, for those simulated here
 };
 // Called after each episode, on the calling thread or another but never twice at once.
 using RobotProgress = std::function<void(std::int64_t done, std::int64_t total)>;

@@ -169,7 +169,7 @@ TEST(ShowRobot, WritesASheetAndAnAnimation) {
   const TemporaryDirectory scratch;
   const std::string stem = scratch.path("lift");
   const json result =
-      run_json({"show", "robot", kStates, "--episode", "1", "--out", stem, "--size", "32", "--tile", "64"});
+      run_json({"show", "robot", kStates, "--episode", "1", "--out", stem, "--size", "32", "--tile", "96"});
   EXPECT_EQ(result["episode"], "lift-can-000000");
   EXPECT_EQ(result["success"], true);
   EXPECT_EQ(result["animation"], stem + ".png");
@@ -182,6 +182,8 @@ TEST(ShowRobot, WritesASheetAndAnAnimation) {
   EXPECT_EQ(frames, 24u);
   expect_rejected({"show", "robot", kStates, "--camera", "2", "--out", stem},
                   "--camera must be 0 to 1, got 2");
+  expect_rejected({"show", "robot", kStates, "--tile", "9", "--out", stem},
+                  "--tile: expected 96 to 1024, got 9");
   expect_rejected({"show", "robot", kStates, "--columns", "0", "--out", stem},
                   "--columns: expected 1 to 100, got 0");
   expect_rejected({"show", "robot", kStates, "--every", "0", "--out", stem},

@@ -77,7 +77,7 @@ void run_show(const ShowCommand& command) {
   check(command.columns >= 1 && command.columns <= 100, "--columns: expected 1 to 100, got {}",
         command.columns);
   check(command.every >= 1, "--every: expected a number from 1, got {}", command.every);
-  check(command.tile >= 32 && command.tile <= 1024, "--tile: expected 32 to 1024, got {}", command.tile);
+  check(command.tile >= 96 && command.tile <= 1024, "--tile: expected 96 to 1024, got {}", command.tile);
   const RobotIndex index = read_robot_index(command.data);
   const RobotEntry& entry = find_robot_entry(index, command.episode);
   const RobotEpisode episode = read_robot_entry(command.data, entry);
@@ -103,12 +103,15 @@ void run_show(const ShowCommand& command) {
   std::vector<SheetPicture> moment;
   for (int camera = 0; camera < static_cast<int>(episode.cameras.size()); ++camera) {
     if (static_cast<int>(moment.size()) + 2 >= std::max(command.columns, 3)) break;
-    moment.push_back(colour_picture(render_robot(episode, middle, camera, options),
-                                    fmt::format("camera {}, {}", camera, time(middle))));
+    moment.push_back(
+        colour_picture(render_robot(episode, middle, camera, options), fmt::format("camera {}", camera)));
   }
-  moment.push_back(depth_picture(seen, fmt::format("depth, camera {}", command.camera)));
-  moment.push_back(segment_picture(episode, seen, fmt::format("parts, camera {}", command.camera)));
+  moment.push_back(depth_picture(seen, "depth"));
+  moment.push_back(segment_picture(episode, seen, "parts"));
   sheet.pictures.push_back(std::move(moment));
+  sheet.caption =
+      fmt::format("Above: camera {}. Below: what is known at {}; depth is bright where it is near.",
+                  command.camera, time(middle));
   write_contact_sheet(sheet, provenance(), stem + "-sheet.png");
 
   constexpr double kSecondsShown = .25;  // twice as fast as it happened

@@ -1,6 +1,7 @@
 #include "draw/contact_sheet.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace topomask::cli {
 namespace {
@@ -12,7 +13,7 @@ double sheet_width(const ContactSheet& sheet) {
   std::size_t columns = 1;
   for (const auto& row : sheet.pictures) columns = std::max(columns, row.size());
   const double tiles = static_cast<double>(columns) * (sheet.tile + kSheetGap) - kSheetGap + 2 * kSheetMargin;
-  return std::max(tiles, text_width(sheet.title, kSheetTitleSize) + 2 * kSheetMargin);
+  return std::ceil(std::max(tiles, text_width(sheet.title, kSheetTitleSize) + 2 * kSheetMargin));
 }
 
 }  // namespace
