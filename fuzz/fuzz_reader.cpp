@@ -11,6 +11,7 @@
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
+#include "topomask/robot.h"
 
 namespace {
 
@@ -54,6 +55,15 @@ void require(bool condition) {
   require(image.pixels.size() == static_cast<std::size_t>(image.width) * image.height * 3);
 }
 
+[[maybe_unused]] void check_result(const topomask::RobotEpisode& episode) {
+  const std::string bytes = topomask::format_robot_episode(episode);
+  require(topomask::format_robot_episode(topomask::parse_robot_episode(bytes, "again")) == bytes);
+  topomask::RenderOptions small;
+  small.width = small.height = 8;
+  small.samples = 1;
+  require(topomask::render_robot(episode, episode.frames - 1, 0, small).depth.size() == 64);
+}
+
 [[maybe_unused]] void check_result(const topomask::NpyArray& array) {
   require(topomask::parse_npy(topomask::format_npy(array), "again").bytes == array.bytes);
 }
@@ -75,6 +85,11 @@ namespace topomask {
   constexpr int kMostPixels = 1 << 18;
   const ImageExtent extent = read_image_extent(content, name);
   if (static_cast<std::int64_t>(extent.width) * extent.height > kMostPixels) return {};
+  try {
+    const Grey16Image depth = decode_grey16(content, name);
+    require(depth.pixels.size() == static_cast<std::size_t>(extent.width) * extent.height);
+  } catch (const Error&) {
+  }
   RgbImage image = decode_image(content, name, 1 << content.size() % 4);
   std::vector<std::uint8_t> resized(3 * 8 * 8);
   resize_box(image, random_crop({image.width, image.height}, 0.1, content.size()), 8, 8, resized.data());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes this machine able to build and test topomask: system packages, and a Python that has torch. With --program it leaves
-# out what only the tests need.
+# Makes this machine able to build and test topomask: system packages, a Python that has torch, and MuJoCo for the simulated
+# robot. With --program it leaves out what only the tests need.
 #
 # Which Python, in this order:
 #   1. $TOPOMASK_PYTHON, which must have torch 2.11 to 2.13;
@@ -189,6 +189,20 @@ make_venv() {
   touch "$(stamp "${requirements[@]}")"
 }
 
+# A Python of one's own is left as it is: MuJoCo then goes to .setup/mujoco, where the build looks too.
+get_mujoco() {
+  local wheel
+  wheel=$(grep '^mujoco==' scripts/requirements.txt)
+  if [[ -n ${TOPOMASK_MUJOCO-} || -d .setup/mujoco/mujoco ]] || grep -qsx "$wheel" .setup/unavailable; then return; fi
+  if "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("mujoco"))'; then return; fi
+  say "fetching $wheel for the simulated robot"
+  if ! "$python" -m pip install --disable-pip-version-check --quiet --no-deps --target .setup/mujoco "$wheel"; then
+    say "pip could not fetch $wheel; 'topomask simulate' will be left out"
+    rm -rf .setup/mujoco
+    echo "$wheel" >>.setup/unavailable
+  fi
+}
+
 mkdir -p .setup
 # Two `make` at once would fill the same .venv; the second waits here.
 if command -v flock >/dev/null; then
@@ -222,6 +236,7 @@ found=$(torch_of "$python") || die "$python has lost its torch; remove .venv and
 if [[ ${1-} != --program ]] && ! "$python" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("numpy") and u.find_spec("scipy")))'; then
   say "$python has no numpy and scipy; the tests that need them will be skipped"
 fi
+get_mujoco
 # Rewritten only on a change, so that nothing looks newer than what was built from it.
 if [[ ! -e .setup/python || $(<.setup/python) != "$python" ]]; then echo "$python" >.setup/python; fi
 say "ready: torch ${found##* } of $python"

@@ -92,6 +92,7 @@ int run(int argc, char** argv) {
       "  topomask features --graph roads.mtx --kernel diffusion:sigma2=1 --out phi.npz\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
       "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+      "  topomask simulate robot --episodes 10 --out robot\n"
       "  topomask COMMAND --help");
   add_graph_command(app);
   add_features_command(app);
@@ -106,6 +107,9 @@ int run(int argc, char** argv) {
   add_eval_command(app);
   add_experiment_command(app);
   add_report_command(app);
+  add_simulate_command(app);
+  add_render_command(app);
+  add_show_command(app);
   try {
     app.parse(argc, argv);  // runs the subcommand
     return 0;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "draw/chart.h"
+#include "draw/contact_sheet.h"
 #include "draw/heat_map.h"
 #include "io/files.h"
 #include "table.h"
@@ -235,6 +236,29 @@ TEST(Pictures, ImagesOfAReportKeepTheirPixels) {
   const std::uint8_t grey[] = {0, 128, 255};
   EXPECT_EQ(decode(encode_png(grey, 1, 3, 1)).bytes,
             (std::vector<unsigned char>{0, 0, 0, 128, 128, 128, 255, 255, 255}));
+}
+
+TEST(ContactSheet, LabelsStandBelowTheirPicturesAndNothingOverlaps) {
+  ContactSheet sheet{.title = "An episode with a title that is wider than its few small pictures",
+                     .pictures = {},
+                     .caption = "What is shown.",
+                     .tile = 64};
+  const std::vector<Colour> pixels(16, Colour{200, 30, 30});
+  for (int row = 0; row < 2; ++row) {
+    sheet.pictures.emplace_back();
+    for (int column = 0; column < 3; ++column)
+      sheet.pictures.back().push_back({fmt::format("{}, {} s", row, column), 4, 4, pixels});
+  }
+  const std::string path = ::testing::TempDir() + "/contact-sheet.png";
+  const std::vector<Picture::Text> texts = write_contact_sheet(sheet, {"topomask show", "a machine"}, path);
+  EXPECT_TRUE(read_file(path).starts_with("\x89PNG"));
+  ASSERT_GE(texts.size(), 8u);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_GE(texts[i].box.left, 0) << texts[i].text;
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_FALSE(texts[i].box.overlaps(texts[j].box)) << texts[i].text << " and " << texts[j].text;
+  }
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_experiment_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_simulate_command(CLI::App& app);
+void add_render_command(CLI::App& app);
+void add_show_command(CLI::App& app);
 
 // Under `bench`.
 void add_bench_walks_command(CLI::App& bench);

@@ -117,6 +117,18 @@ class PngDecoder {
     return image;
   }
 
+  Grey16Image decode_grey16() {
+    check(
+        header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE && header_.bit_depth == 16,
+        "'{}': expected a PNG image with one channel of 16 bits, its header says {} bits and colour type {}",
+        name_, header_.bit_depth, header_.color_type);
+    const auto [width, height] = extent();
+    Grey16Image image{width, height, std::vector<std::uint16_t>(static_cast<std::size_t>(width) * height)};
+    // "PNG" keeps the file's own channels and turns them into the machine's byte order.
+    require(spng_decode_image(context_.get(), image.pixels.data(), 2 * image.pixels.size(), SPNG_FMT_PNG, 0));
+    return image;
+  }
+
  private:
   void require(int status) const {
     check(status == 0, "'{}' is a damaged PNG file: {}", name_, spng_strerror(status));
@@ -147,6 +159,12 @@ RgbImage decode_image(std::string_view content, const std::string& name, int den
         "decode_image: expected a denominator of 1, 2, 4 or 8, got {}", denominator);
   if (is_jpeg(content)) return JpegDecoder(content, name).decode(denominator);
   if (is_png(content)) return PngDecoder(content, name).decode();
+  unknown_format(content, name);
+}
+
+Grey16Image decode_grey16(std::string_view content, const std::string& name) {
+  if (is_png(content)) return PngDecoder(content, name).decode_grey16();
+  if (is_jpeg(content)) fail("'{}' is a JPEG image: expected a PNG image with one channel of 16 bits", name);
   unknown_format(content, name);
 }
 

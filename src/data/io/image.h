@@ -27,6 +27,14 @@ ImageExtent read_image_extent(std::string_view content, const std::string& name)
 // its size (rounded up), which is much faster; a PNG is decoded whole.
 RgbImage decode_image(std::string_view content, const std::string& name, int denominator = 1);
 
+// A PNG image with one channel of 16 bits, such as a depth map: its numbers as they are.
+struct Grey16Image {
+  int width = 0, height = 0;
+  std::vector<std::uint16_t> pixels;  // [height, width]
+};
+// Throws for JPEG, for colour and for fewer bits, which would be no depth.
+Grey16Image decode_grey16(std::string_view content, const std::string& name);
+
 // A rectangle in units of pixels; its corners need not be whole.
 struct Box {
   double left = 0, top = 0, width = 0, height = 0;

@@ -1,0 +1,99 @@
+// The simulator itself; skipped where MuJoCo is not installed.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "stored.h"
+#include "support/expect_error.h"
+
+namespace topomask::testing {
+namespace {
+
+class Simulate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!why_no_simulator().empty()) GTEST_SKIP() << why_no_simulator();
+  }
+};
+
+RobotOptions stored_options() {
+  RobotOptions options;
+  options.frames = 24;
+  return options;
+}
+
+TEST_F(Simulate, AnyThreadGivesTheSameBytes) {
+  const RobotOptions options = stored_options();
+  std::string alone[3], beside[3];
+  const auto simulate = [&](std::string* bytes, std::size_t i) {
+    const RobotTask task = i == 2 ? RobotTask::drop_can : RobotTask::lift_can;
+    bytes[i] = format_robot_episode(simulate_robot(task, static_cast<std::int64_t>(i), options));
+  };
+  for (std::size_t i = 0; i < 3; ++i) simulate(alone, i);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i) threads.emplace_back([&, i] { simulate(beside, i); });
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(alone[i], beside[i]);
+  EXPECT_NE(alone[0], alone[1]);
+}
+
+// Grains meet so often that another processor's rounding may change where they end, but not what the arms are
+// told.
+TEST_F(Simulate, CommandsAreThoseOfTheStoredEpisodes) {
+  for (const RobotTask task : kTasks) {
+    RobotOptions options = stored_options();
+    if (task == RobotTask::sweep) options.frames = 4;  // settling grains take most of its time
+    const RobotEpisode episode = simulate_robot(task, 0, options);
+    const RobotEpisode& stored = stored_episode(task);
+    EXPECT_EQ(episode.bodies, stored.bodies);
+    EXPECT_EQ(episode.attempts, stored.attempts);
+    for (std::size_t i = 0; i < episode.joint_command.size(); ++i)
+      ASSERT_NEAR(episode.joint_command[i], stored.joint_command[i], 1e-4) << word_of(task) << " " << i;
+    for (std::size_t i = 0; i < episode.commanded_position.size(); ++i)
+      ASSERT_NEAR(episode.commanded_position[i], stored.commanded_position[i], 1e-4);
+  }
+}
+
+TEST_F(Simulate, FramesOfStoredStatesAreThoseOfTheSimulation) {
+  const RobotEpisode episode = simulate_robot(RobotTask::move_block, 1, stored_options());
+  const RobotEpisode stored = parse_robot_episode(format_robot_episode(episode), "file");
+  for (int camera = 0; camera < 2; ++camera) {
+    const RgbdImage a = render_robot(episode, 12, camera), b = render_robot(stored, 12, camera);
+    EXPECT_EQ(a.colour, b.colour);
+    EXPECT_EQ(a.depth, b.depth);
+    EXPECT_EQ(a.segment, b.segment);
+  }
+}
+
+TEST_F(Simulate, MostEpisodesShowTheirTask) {
+  for (const RobotTask task : {RobotTask::lift_can, RobotTask::move_block, RobotTask::drop_can}) {
+    int succeeded = 0;
+    for (std::int64_t number = 0; number < 3; ++number) succeeded += simulate_robot(task, number, {}).success;
+    EXPECT_GE(succeeded, 2) << word_of(task);
+  }
+}
+
+TEST_F(Simulate, ArmsFollowTheirCommands) {
+  const RobotEpisode episode = simulate_robot(RobotTask::lift_can, 2, {});
+  double worst = 0;
+  for (std::size_t i = 0; i < episode.joint_position.size(); ++i)
+    worst = std::max<double>(worst, std::abs(episode.joint_position[i] - episode.joint_command[i]));
+  EXPECT_LT(worst, .2);  // radians: the motors lag behind
+  EXPECT_GT(worst, 1e-4);
+}
+
+TEST_F(Simulate, WrongSettingsGiveOneSentence) {
+  RobotOptions options;
+  options.frames = 1;
+  expect_error([&] { simulate_robot(RobotTask::sweep, 0, options); }, "frames must be 2 to 1000, got 1");
+  options = {};
+  options.cameras = 9;
+  expect_error([&] { simulate_robot(RobotTask::sweep, 0, options); }, "cameras must be 1 to 8, got 9");
+  options = {};
+  options.size = 0;
+  expect_error([&] { simulate_robot(RobotTask::sweep, 0, options); }, "size must be 8 to 4096, got 0");
+  expect_error([&] { simulate_robot(RobotTask::sweep, -1, {}); }, "number must be at least 0, got -1");
+}
+
+}  // namespace
+}  // namespace topomask::testing
