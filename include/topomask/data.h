@@ -16,7 +16,7 @@
 //
 // and clips of several frames:
 //
-//   motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0][,noise=0.05][,train=N][,val=N][,seed=S]
+//   motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0.5][,noise=0.05][,train=N][,val=N][,seed=S]
 //       generated; the label depends on motion alone
 //   moving-digits:DIR[,size=40][,frames=8][,labels=both|digit|motion][,train=N][,val=N][,seed=S]
 //       the digits of an IDX folder, drifting

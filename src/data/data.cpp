@@ -30,9 +30,10 @@ constexpr std::array kSources = {
            open_strokes},
     Source{"pathfinder", "pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]",
            open_pathfinder},
-    Source{"motion",
-           "motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0][,noise=0.05][,train=N][,val=N][,seed=S]",
-           open_motion, true},
+    Source{
+        "motion",
+        "motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0.5][,noise=0.05][,train=N][,val=N][,seed=S]",
+        open_motion, true},
     Source{"moving-digits",
            "moving-digits:DIR[,size=40][,frames=8][,labels=both|digit|motion][,train=N][,val=N][,seed=S]",
            open_moving_digits, true},

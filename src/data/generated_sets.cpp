@@ -104,7 +104,7 @@ ImageData open_motion(DataSpec& spec, const ImageDataOptions&) {
   options.frames = spec.number<int>("frames", options.frames, 2, 256);
   options.cell = spec.number<int>("cell", options.cell, 3, 64);
   options.coupling = spec.number<double>("coupling", options.coupling, 0, 100);
-  options.surplus = spec.number<double>("surplus", options.surplus, 0, 1);
+  options.surplus = spec.number<double>("surplus", options.surplus, 0, 6);
   options.noise = spec.number<double>("noise", options.noise, 0, 10);
   const Amounts amounts = amounts_from(spec, 8000, 2000);
   spec.finish();

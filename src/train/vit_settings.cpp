@@ -50,7 +50,9 @@ void VitSettings::apply_preset(const std::string& name) {
 Settings list_settings(VitSettings& s) {
   Settings list;
   list.section("data");
-  list.add("data", s.data, "Which images; 'topomask train vit --help' lists the forms");
+  list.add("data", s.data,
+           fmt::format("Which {}; 'topomask train {} --help' lists the forms",
+                       s.is_video() ? "clips" : "images", s.kind()));
   list.add("batch", s.batch, "Images in a batch");
   list.add("workers", s.workers, "Threads that decode images; 0: one per core");
   list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
@@ -133,7 +135,10 @@ VitSettings VitSettings::video() {
   settings.data = "motion:32";
   settings.model.encoder = Encoder::factorised;
   settings.apply_preset("tiny");
-  settings.batch = 64;
+  settings.batch = 32;
+  settings.train.epochs = 10;
+  settings.train.learning_rate = 2e-3;
+  settings.train.warmup_epochs = 1;
   return settings;
 }
 

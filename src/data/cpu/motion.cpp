@@ -34,8 +34,9 @@ std::vector<std::int8_t> arrange_motion(const MotionOptions& options, int label,
   // Arranged for class 0 and turned round for class 1, so that the two are each other's reversals.
   std::vector<std::int8_t> turns(static_cast<std::size_t>(count), 0);
   const int third = count / 3;
-  const int with = std::min(count, static_cast<int>(std::lround(third * (1 + options.surplus))));
-  const int against = std::min(count - with, static_cast<int>(std::lround(third * (1 - options.surplus))));
+  const double surplus = (options.surplus + normal_pair(random).first) / 6;
+  const int with = std::clamp(static_cast<int>(std::lround(third * (1 + surplus))), 0, 2 * third);
+  const int against = 2 * third - with;
   std::fill_n(turns.begin(), with, std::int8_t{1});
   std::fill_n(turns.begin() + with, against, std::int8_t{-1});
   const auto below = [&](int bound) {
