@@ -12,6 +12,13 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+// Clips have several frames, side by side in one picture.
+const frameCount = report.frames ?? 1;
+const sampleName = frameCount > 1 ? 'clip' : 'image';
+// Of a factorised video model the layers after those over patches are over moments.
+const layerName = (layer, row) => (layer < report.layers || row.encoder === 'joint' ? String(layer + 1) :
+  `time ${layer - report.layers + 1}`);
+
 const percent = (part, digits = 1) => (100 * part).toFixed(digits) + ' %';
 const plusMinus = (mean, error, digits = 1) =>
   error === null ? percent(mean, digits) : `${(100 * mean).toFixed(digits)} ± ${percent(error, digits)}`;
