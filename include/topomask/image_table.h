@@ -23,7 +23,8 @@ const std::vector<std::string>& video_table_variants();
 void check_image_table_variant(const std::string& variant, bool video = false);
 // The settings of one run. grf-walks-N is grf with N walks at p_halt = 1/2. Of clips, A+time has the
 // attention A between moments too, joint-A has A in an unfactorised encoder, and shuffled-frames and
-// single-frame are softmax+grf without the order of the frames.
+// single-frame are softmax+grf without the order of the frames. NAME@key=value@... is the variant NAME with
+// other settings: grf@coupling=both, ad-hoc@p-halt=0.5@walks=100.
 VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed);
 
 struct ImageTable {

@@ -26,6 +26,8 @@ at::Tensor biased_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const at::ScalarType dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor bias = mask.dense(dtype);  // [H, N, N]
   if (num_global > 0) bias = at::constant_pad_nd(bias, {num_global, 0, num_global, 0}, 0);
+  // The same weights; what counts is near 0, where bfloat16 has its digits.
+  bias = bias - bias.detach().amax(-1, /*keepdim=*/true);
   return at::scaled_dot_product_attention(q, k, v, bias.to(q.scalar_type()).unsqueeze(0));
 }
 

@@ -12,6 +12,7 @@
 #include "io/files.h"
 #include "io/folder_lock.h"
 #include "train/finished_runs.h"
+#include "train/settings.h"
 
 namespace topomask {
 namespace {
@@ -31,6 +32,32 @@ std::int64_t number_of_walks(const std::string& variant) {
   check(error == std::errc() && rest == end && walks >= 1, "variants: expected {}N with N walks, got '{}'",
         kWalksPrefix, variant);
   return walks;
+}
+
+// NAME@key=value@key=value: a variant with other settings.
+struct ChangedVariant {
+  std::string name;
+  SettingValues changes;
+};
+
+ChangedVariant split_changes(const std::string& variant) {
+  ChangedVariant result;
+  std::size_t end = std::min(variant.find('@'), variant.size());
+  result.name = variant.substr(0, end);
+  while (end < variant.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(variant.find('@', begin), variant.size());
+    const std::string change = variant.substr(begin, end - begin);
+    const std::size_t equals = change.find('=');
+    check(equals != std::string::npos && change.find('/') == std::string::npos,
+          "variants: expected NAME@key=value, got '{}'", variant);
+    const std::string key = change.substr(0, equals);
+    // What all runs of a table share, and what the name says already.
+    for (const char* fixed : {"data", "seed", "preset", "attention", "encoder", "frame-order"})
+      check(key != fixed, "variants: '{}' cannot change {}", variant, fixed);
+    result.changes.emplace_back(key, change.substr(equals + 1));
+  }
+  return result;
 }
 
 constexpr std::string_view kJointPrefix = "joint-", kTimeSuffix = "+time";
@@ -110,7 +137,10 @@ const std::vector<std::string>& video_table_variants() {
 }
 
 void check_image_table_variant(const std::string& variant, bool video) {
-  const std::string attention = video ? parse_video_variant(variant).attention : variant;
+  const ChangedVariant changed = split_changes(variant);
+  VitSettings scratch = video ? VitSettings::video() : VitSettings();
+  list_settings(scratch).apply(changed.changes);
+  const std::string attention = video ? parse_video_variant(changed.name).attention : changed.name;
   if (attention.starts_with(kWalksPrefix)) {
     number_of_walks(attention);
     return;
@@ -118,15 +148,16 @@ void check_image_table_variant(const std::string& variant, bool video) {
   std::vector<std::string> known = attention_variant_names();
   if (std::find(known.begin(), known.end(), attention) != known.end()) return;
   if (video) known.insert(known.end(), video_table_variants().begin(), video_table_variants().end());
-  fail("variants: unknown value '{}'{}", variant, did_you_mean(variant, known));
+  fail("variants: unknown value '{}'{}", changed.name, did_you_mean(changed.name, known));
 }
 
 VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed) {
   check_image_table_variant(variant, settings.is_video());
   settings.seed = seed;
-  VideoVariant parts = {.attention = variant};
+  const ChangedVariant changed = split_changes(variant);
+  VideoVariant parts = {.attention = changed.name};
   if (settings.is_video()) {
-    parts = parse_video_variant(variant);
+    parts = parse_video_variant(changed.name);
     if (parts.joint) settings.model.encoder = Encoder::joint;
     settings.frame_order = parts.order;
   }
@@ -138,6 +169,7 @@ VitSettings image_table_settings(VitSettings settings, const std::string& varian
     settings.model.attention = parse_attention_variant(parts.attention);
   }
   if (parts.over_time) settings.model.temporal_attention = settings.model.attention;
+  list_settings(settings).apply(changed.changes);
   return settings;
 }
 

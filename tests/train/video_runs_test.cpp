@@ -162,5 +162,25 @@ TEST_F(ClipRuns, VariantsOfTheVideoTable) {
   expect_error([&] { image_table_settings(VitSettings(), "joint-grf", 0); }, {"unknown value 'joint-grf'"});
 }
 
+TEST_F(ClipRuns, VariantsMayChangeSettings) {
+  const VitSettings settings =
+      image_table_settings(VitSettings(), "ad-hoc@p-halt=0.5@walks=7@share-walks=true", 2);
+  EXPECT_EQ(settings.model.attention, AttentionVariant::ad_hoc);
+  EXPECT_EQ(settings.model.mask.p_halt, 0.5);
+  EXPECT_EQ(settings.model.mask.num_walks, 7);
+  EXPECT_TRUE(settings.model.mask.share_walks);
+  EXPECT_EQ(settings.seed, 2u);
+  EXPECT_EQ(image_table_settings(VitSettings::video(), "joint-grf@tubelet=4", 0).model.tubelet, 4);
+  const auto refused = [](const char* variant) {
+    return [variant] { image_table_settings(VitSettings(), variant, 0); };
+  };
+  expect_error(refused("grf@walk=3"), {"unknown key 'walk'", "did you mean 'walks'?"});
+  expect_error(refused("grf@walks=many"), {"--walks: expected a whole number"});
+  expect_error(refused("grf@walks"), {"expected NAME@key=value", "'grf@walks'"});
+  expect_error(refused("grf@seed=3"), {"cannot change seed"});
+  expect_error(refused("grf@device=../x"), {"expected NAME@key=value"});
+  expect_error(refused("gfr@walks=3"), {"unknown value 'gfr'"});
+}
+
 }  // namespace
 }  // namespace topomask::testing

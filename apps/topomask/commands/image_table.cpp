@@ -150,11 +150,11 @@ void add_table_command(CLI::App& experiment, bool video) {
          video ? fmt::format("Variants with commas between them (default: {}). Any --attention of 'train "
                              "vivit'; A+time "
                              "has A between moments too, joint-A has no factorised encoder, the last two are "
-                             "controls without the order of the frames",
+                             "controls without the order of the frames; NAME@KEY=VALUE changes a setting",
                              fmt::join(video_table_variants(), ","))
                : "Variants with commas between them: any --attention of 'train vit', or grf-walks-N for grf "
                  "with N "
-                 "walks (default: those of the paper)")
+                 "walks; NAME@KEY=VALUE changes a setting (default: those of the paper)")
       ->type_name("LIST");
   sub->add_option("--seeds", command->seeds, "Seeds to train with: 0,1,2 or 0-2")
       ->type_name("LIST")

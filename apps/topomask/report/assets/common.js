@@ -66,9 +66,9 @@ function colour(name, alpha = 1) {
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
 }
 
-// GRF stands out and unmasked linear attention stays back, whatever else is there. Numbers of walks are an ablation:
-// they repeat colours and are dashed.
-const isAblation = ({variant}) => variant.startsWith('grf-walks-');
+// GRF stands out and unmasked linear attention stays back, whatever else is there. Numbers of walks and other
+// changed settings are ablations: they repeat colours and are dashed.
+const isAblation = ({variant}) => variant.startsWith('grf-walks-') || variant.includes('@');
 const seriesNames = (() => {
   const fixed = {grf: 0, linear: 7};
   const ablations = report.variants.filter(isAblation);

@@ -80,6 +80,8 @@ function showTable() {
 function aboutVariant(row) {
   const walks = row.variant.match(/^grf-walks-(\d+)$/);
   if (walks) return `As grf, with ${walks[1]} ${walks[1] === '1' ? 'walk' : 'walks'} from every patch and p_halt ½.`;
+  const [name, ...changes] = row.variant.split('@');
+  if (changes.length > 0) return `As ${name}, with ${changes.join(', ').replaceAll('=', ' = ')}.`;
   const control = {shuffled: 'Control: all frames, in a random order.', single: 'Control: one frame in place of all.'};
   const where = row.encoder === 'joint' ? ' All tubelets at once.' :
     row.temporal_attention && row.temporal_attention !== 'softmax' ? ` Between moments: ${row.temporal_attention}.` : '';
