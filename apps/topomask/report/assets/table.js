@@ -100,6 +100,7 @@ function showSettings() {
   };
   for (const [name, value] of Object.entries(facts))
     byId('facts').append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
+  byId('train-command').textContent = `topomask train ${frameCount > 1 ? 'vivit' : 'vit'} --config`;
   byId('config').textContent = report.config;
   byId('colophon').textContent =
     `Written by “${report.command}” on ${report.machine}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
