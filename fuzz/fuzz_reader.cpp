@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include "data/io/image.h"
 #include "data/io/records.h"
+#include "data/io/video.h"
 #include "io/safetensors_header.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
@@ -64,6 +66,15 @@ void require(bool condition) {
   require(topomask::render_robot(episode, episode.frames - 1, 0, small).depth.size() == 64);
 }
 
+// Every pixel of a clip is written; before that it is 0 or 255.
+struct Clip {
+  std::vector<std::uint8_t> black, white;
+};
+
+[[maybe_unused]] void check_result(const Clip& clip) {
+  require(clip.black == clip.white);
+}
+
 [[maybe_unused]] void check_result(const topomask::NpyArray& array) {
   require(topomask::parse_npy(topomask::format_npy(array), "again").bytes == array.bytes);
 }
@@ -94,6 +105,15 @@ namespace topomask {
   std::vector<std::uint8_t> resized(3 * 8 * 8);
   resize_box(image, random_crop({image.width, image.height}, 0.1, content.size()), 8, 8, resized.data());
   return image;
+}
+
+[[maybe_unused]] static Clip decode_small_clip(std::string_view content, const std::string& name) {
+  ClipChoice choice = {4, 2, 8, {}, 1 << 14};
+  if (content.size() % 2 == 1) choice.crop = {0.3, content.size()};
+  Clip clip{std::vector<std::uint8_t>(4 * 3 * 8 * 8, 0), std::vector<std::uint8_t>(4 * 3 * 8 * 8, 255)};
+  decode_clip(content, name, choice, clip.black.data());
+  decode_clip(content, name, choice, clip.white.data());
+  return clip;
 }
 
 }  // namespace topomask

@@ -9,6 +9,7 @@ shift || true
 readers=("$@")
 if [ ${#readers[@]} -eq 0 ]; then
   readers=(matrix_market edge_list gml npz npy obj ply point_table safetensors cifar idx image robot_episode)
+  if pkg-config --exists libavformat libavcodec libswscale libavutil; then readers+=(video); fi
 fi
 
 mkdir -p build

@@ -1,5 +1,5 @@
 """Writes the binary seeds of the fuzz targets (fuzz/corpus): NumPy and SciPy archives, safetensors, binary PLY meshes,
-images. (The JPEG files there were written by libjpeg-turbo.)
+images. (The JPEG files there were written by libjpeg-turbo, the videos by FFmpeg.)
 
 Run once after changing a format: .venv/bin/python scripts/make_fuzz_seeds.py
 """

@@ -35,8 +35,11 @@ required=(
 optional=(
   'libjs-chart.js|/usr/share/javascript/chart.js/chart.min.js'  # charts of HTML reports
   'fonts-dejavu-core|font'  # else pictures are lettered in Cairo's built-in font
+  # video files (--data video-folder:DIR)
+  'libavformat-dev|ffmpeg:libavformat' 'libavcodec-dev|ffmpeg:libavcodec' 'libswscale-dev|ffmpeg:libswscale'
+  'libavutil-dev|ffmpeg:libavutil'
 )
-optional_for='charts of reports and the letters of pictures'
+optional_for='charts of reports, letters of pictures and video files'
 requirements=(scripts/requirements.txt)
 case ${1-} in
   --program) ;;
@@ -46,7 +49,7 @@ case ${1-} in
       'libbenchmark-dev|<benchmark/benchmark.h>' 'libnanoflann-dev|<nanoflann.hpp>'
       'chromium|chromium' 'chromium-driver|chromedriver'  # to test the charts in
     )
-    optional_for='the format check, fuzzing, benchmarks, charts of reports and their test, letters of pictures'
+    optional_for='the format check, fuzzing, benchmarks, charts of reports and their test, letters of pictures, video files'
     requirements+=(scripts/requirements-test.txt)
     ;;
   *) die "usage: scripts/setup.sh [--program]" ;;
@@ -61,6 +64,7 @@ have() {  # have 'package|probe'
     '<'*) command -v g++ >/dev/null && echo "#include $probe" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ;;
     ensurepip) python3 -c 'import ensurepip' 2>/dev/null ;;
     libfuzzer) links_libfuzzer ;;
+    ffmpeg:*) pkg-config --exists "${probe#*:}" 2>/dev/null ;;
     font) [[ -n $(fc-list 2>/dev/null) ]] ;;  # any, for the letters in pictures
     /*) [[ -e $probe ]] ;;
     *) command -v "$probe" >/dev/null ;;

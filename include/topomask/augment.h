@@ -3,7 +3,8 @@
 // The order is: random resized crop, pad-crop and flip, RandAugment (all on bytes), normalisation, cutout,
 // mixup or cutmix. Every random choice is a function of (seed, epoch, step, index in the batch): a small
 // table is drawn on the CPU and moved over, the pixels are treated on the device as one batch. Where a change
-// uncovers pixels they take the mean colour of the set, which is 0 after normalisation.
+// uncovers pixels they take the mean colour of the set, which is 0 after normalisation. All frames of a clip
+// are treated alike; RandAugment is for single images.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +32,7 @@ struct AugmentOptions {
 };
 
 struct AugmentedBatch {
-  at::Tensor images;   // [B, C, H, W] float32, normalised
+  at::Tensor images;   // [B, C, H, W] or [B, T, C, H, W] float32, normalised
   at::Tensor targets;  // [B, num_classes] float32, rows sum to 1
 };
 
@@ -45,7 +46,7 @@ class Augmenter {
   // For training: everything above.
   AugmentedBatch augment(const Batch& batch) const;
 
-  // For evaluation: [B, C, H, W] uint8 to (x / 255 - mean) / stddev, float32.
+  // For evaluation: [B, C, H, W] or [B, T, C, H, W] uint8 to (x / 255 - mean) / stddev, float32.
   at::Tensor normalise(const at::Tensor& images) const;
 
   const AugmentOptions& options() const { return options_; }

@@ -1,4 +1,5 @@
-// Labelled images: what `--data SPEC` means, and batches of them on a device (paper, Sec. 4, "Images").
+// Labelled images and clips: what `--data SPEC` means, and batches of them on a device (paper, Sec. 4,
+// "Images").
 //
 //   cifar10:DIR[,train=1-4][,val=5|test]
 //       CIFAR-10 binary batches, plain, .xz or .gz
@@ -13,6 +14,15 @@
 //   pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]
 //       generated
 //
+// and clips of several frames:
+//
+//   motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0.5][,noise=0.05][,train=N][,val=N][,seed=S]
+//       generated; the label depends on motion alone
+//   moving-digits:DIR[,size=40][,frames=8][,labels=both|digit|motion][,train=N][,val=N][,seed=S]
+//       the digits of an IDX folder, drifting
+//   video-folder:DIR[,frames=32][,stride=2][,size=224][,crop=0.25]
+//       train/CLASS/*.mp4|mkv|webm|avi|mov and val/CLASS/..., where the build has FFmpeg's libraries
+//
 // Small sets are held as bytes and live on the device that trains: a batch is one gather. A folder that does
 // not fit is decoded ahead of time by threads. Which images a batch holds, in which order and how they are
 // cropped is a function of (seed, epoch, batch) alone, so that an interrupted epoch continues where it
@@ -25,28 +35,40 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "topomask/words.h"
 
 namespace topomask {
 
 // One part of a data set: held in memory (`images`) or decoded on demand (`files`).
 struct ImageSet {
   std::int64_t channels = 0, height = 0, width = 0;
-  at::Tensor labels;               // [N] int64 on the CPU
-  at::Tensor images;               // [N, C, H, W] uint8 on the CPU; undefined where the set is streamed
+  std::int64_t frames = 1;  // in a clip; 1: single images
+  std::int64_t stride = 1;  // streamed clips take one of so many frames
+  at::Tensor labels;        // [N] int64 on the CPU
+  at::Tensor images;        // [N, C, H, W], clips [N, T, C, H, W], uint8 on the CPU; undefined where the
+                            // set is streamed
   std::vector<std::string> files;  // [N] where the set is streamed, else empty
   double min_crop_area = 1;        // of random crops while streaming, as a part of the image
   std::int64_t skipped = 0;        // unreadable images left out when the set was opened
 
   std::int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
   bool resident() const { return images.defined(); }
+  // [C, H, W], or [T, C, H, W] of clips.
+  std::vector<std::int64_t> sample_sizes() const {
+    if (frames == 1) return {channels, height, width};
+    return {frames, channels, height, width};
+  }
 };
 
 struct ImageData {
   std::string spec;                      // as it was given
   std::vector<std::string> class_names;  // [num_classes]
   std::int64_t channels = 0, height = 0, width = 0;
+  std::int64_t frames = 1;           // in a clip; 1: single images
   std::vector<double> mean, stddev;  // [C] of pixel values in [0, 1], over the training images
   std::int64_t patch_size = 0;       // a patch size that suits these images
   ImageSet train, validation;
@@ -65,8 +87,8 @@ struct ImageDataOptions {
 // are measured on.
 ImageData open_image_data(const std::string& spec, const ImageDataOptions& options = {});
 
-// The forms above, one per line, for the help text of a program.
-std::string image_data_forms();
+// The forms above of images or of clips, one per line, for the help text of a program.
+std::string image_data_forms(bool clips = false);
 
 // 64-bit hashes of what a data set holds: the same for the same images and labels, wherever their files lie.
 struct DataFingerprint {
@@ -77,7 +99,8 @@ struct DataFingerprint {
 DataFingerprint fingerprint(const ImageData& data);
 
 // Bytes as a model sees them, (x / 255 - mean) / stddev in each channel.
-// images: [B, C, H, W] uint8; mean, stddev: [C] -> [B, C, H, W] float32 on the device of the images
+// images: [B, C, H, W] or [B, T, C, H, W] uint8; mean, stddev: [C] -> the same in float32 on the device of
+// the images
 at::Tensor normalise_images(const at::Tensor& images, const std::vector<double>& mean,
                             const std::vector<double>& stddev);
 
@@ -85,11 +108,24 @@ at::Tensor normalise_images(const at::Tensor& images, const std::vector<double>&
 at::Tensor epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 struct Batch {
-  at::Tensor images;                 // [B, C, H, W] uint8 on the loader's device
+  at::Tensor images;                 // [B, C, H, W] or [B, T, C, H, W] uint8 on the loader's device
   at::Tensor labels;                 // [B] int64 on the loader's device
   at::Tensor indices;                // [B] int64 on the CPU: which images of the set
   std::int64_t epoch = 0, step = 0;  // step: the number of this batch in its epoch
 };
+
+// What a model gets to see of a clip: a control of whether its label depends on motion.
+enum class FrameOrder {
+  given,
+  shuffled,  // all frames, in a random order
+  single,    // one random frame in place of all
+};
+template <>
+std::span<const Word<FrameOrder>> words<FrameOrder>();
+
+// The images of a batch of clips in another order: a function of seed, epoch and the clip's number in its
+// set.
+at::Tensor reorder_frames(const Batch& batch, FrameOrder order, std::uint64_t seed);
 
 enum class LoaderMode {
   training,    // shuffled, random crops of streamed images, what is left over of the last batch is dropped

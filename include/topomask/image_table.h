@@ -1,5 +1,5 @@
-// The image experiment: variants of attention in a vision transformer over several seeds (paper, Table 1 and
-// both ablations of App. C).
+// The image and the video experiment: variants of attention in a vision transformer over several seeds
+// (paper, Table 1 and both ablations of App. C; the video model of App. C).
 //
 // Each run has a folder FOLDER/VARIANT/seed-S. What is finished is never run again and what was interrupted
 // is resumed, so the work can be cut into slices of any length and spread over processes.
@@ -16,15 +16,21 @@ namespace topomask {
 
 // Table 1 with softmax+grf, the ablation of the features, the ablation of the number of walks.
 const std::vector<std::string>& image_table_variants();
-// Throws, with a suggestion, where a name is neither a variant of attention nor grf-walks-N.
-void check_image_table_variant(const std::string& variant);
-// The settings of one run. grf-walks-N is grf with N walks at p_halt = 1/2.
+// Both readings of softmax+grf, linear attention, masks over time, unfactorised encoders, and the two
+// controls.
+const std::vector<std::string>& video_table_variants();
+// Throws, with a suggestion, where a name is neither a variant of attention nor one of the forms below.
+void check_image_table_variant(const std::string& variant, bool video = false);
+// The settings of one run. grf-walks-N is grf with N walks at p_halt = 1/2. Of clips, A+time has the
+// attention A between moments too, joint-A has A in an unfactorised encoder, and shuffled-frames and
+// single-frame are softmax+grf without the order of the frames. NAME@key=value@... is the variant NAME with
+// other settings: grf@coupling=both, ad-hoc@p-halt=0.5@walks=100.
 VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed);
 
 struct ImageTable {
   VitSettings settings;               // of all runs, but for attention and seed
   std::string folder;                 // all slices of an experiment share settings and data
-  std::vector<std::string> variants;  // empty: image_table_variants()
+  std::vector<std::string> variants;  // empty: image_table_variants(), or of clips video_table_variants()
   std::vector<std::uint64_t> seeds = {0, 1, 2};
 };
 

@@ -1,5 +1,5 @@
-// Image classification with a vision transformer, as a task for the training loop, and what can be seen of a
-// trained model (paper, Sec. 4).
+// Classification of images or clips with a vision transformer, as a task for the training loop, and what can
+// be seen of a trained model (paper, Sec. 4).
 #pragma once
 
 #include <memory>
@@ -12,14 +12,15 @@
 
 namespace topomask {
 
-// Sizes and classes of the images; the rest is as in `options`.
+// Sizes, frames and classes of the images; the rest is as in `options`.
 VitOptions fit_to_data(VitOptions options, const ImageData& data);
 
 struct ImageTaskOptions {
   VitOptions model;
   AugmentOptions augment;
+  FrameOrder frame_order = FrameOrder::given;  // of clips, in training and evaluation
   std::int64_t batch_size = 256;
-  std::uint64_t seed = 0;  // of the order of images and of augmentation
+  std::uint64_t seed = 0;  // of the order of images and frames and of augmentation
   c10::Device device = c10::Device(c10::kCPU);
   int workers = 0;
   bool skip_bad = false;
@@ -28,15 +29,17 @@ struct ImageTaskOptions {
 // The learned masks of one layer.
 struct MaskSnapshot {
   std::int64_t layer = 0;
-  at::Tensor f;      // [heads, max_hops + 1] float32; undefined where the mask has none
-  at::Tensor used;   // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens
+  std::vector<std::int64_t> grid;  // of the layer's tokens: rows and columns, moments, or all three
+  at::Tensor f;                    // [heads, max_hops + 1] float32; undefined where the mask has none
+  at::Tensor used;   // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens;
+                     // undefined where the masks of all layers are too large to write out
   at::Tensor exact;  // [heads, N, N] float32: the same without sampling; undefined where nothing is sampled
 };
 
 // What the model says about some validation images.
 struct Predictions {
   at::Tensor indices;        // [K] int64 in the validation set
-  at::Tensor images;         // [K, C, H, W] uint8
+  at::Tensor images;         // [K, C, H, W] or [K, T, C, H, W] uint8
   at::Tensor labels;         // [K] int64
   at::Tensor probabilities;  // [K, num_classes] float32
 };
@@ -57,7 +60,7 @@ class ImageClassification final : public Task {
 
   std::int64_t num_parameters() const;
   std::int64_t skipped_images() const;          // left out as unreadable
-  at::Tensor logits(const at::Tensor& images);  // [B, C, H, W] uint8 -> [B, num_classes]
+  at::Tensor logits(const at::Tensor& images);  // [B, (T,) C, H, W] uint8 -> [B, num_classes]
   std::vector<MaskSnapshot> masks() const;      // empty for unmasked attention
   Predictions predict_examples(std::int64_t count);
 

@@ -1,5 +1,5 @@
-// What a vision transformer is made of, as plain data: variants of attention, masks, sizes (paper, Sec. 4 and
-// App. C).
+// What a vision transformer of images or clips is made of, as plain data: variants of attention, masks, sizes
+// (paper, Sec. 4 and App. C).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace topomask {
 // The rows of Table 1, the ablations of App. C, and neighbours of them.
 enum class AttentionVariant {
   softmax,           // unmasked
-  softmax_grf,       // softmax scores times the mask of `grf`
+  softmax_grf,       // softmax weights times the mask of `grf`: log M added to the logits (the paper's text)
+  softmax_grf_bias,  // the mask of `grf` itself added to the logits (as public code does)
   linear,            // unmasked, phi(x) = ReLU(x d^-1/4) + 1e-3
   toeplitz,          // |b| with one parameter for each offset between two patches
   power_series,      // |M_alpha| exactly, alpha = f * f: `grf` with infinitely many walks
@@ -40,9 +41,17 @@ struct MaskOptions {
   std::uint64_t seed = 0;
 };
 
+// What a model sees: single images, or clips of several frames (Arnab et al., "ViViT: A video vision
+// transformer", 2021), cut into tubelets, patches that last a few frames.
+enum class Encoder {
+  image,       // the patches of one image
+  factorised,  // the patches of each moment, then the moments of the clip: the paper's video model
+  joint,       // all tubelets of the clip at once, on a grid of three dimensions
+};
+
 enum class Pooling {
   mean,  // over all patches
-  cls,   // a token of its own, which sees and is seen by all with mask 1
+  cls,   // a token of its own, which sees and is seen by all with mask 1 (a bias of 0)
 };
 
 // How matrices start.
@@ -65,9 +74,21 @@ struct VitOptions {
   MaskOptions mask;
   std::uint64_t seed = 0;  // of the initial weights
 
+  // Of clips alone.
+  Encoder encoder = Encoder::image;
+  std::int64_t frames = 1;           // in a clip
+  std::int64_t tubelet = 1;          // frames in a tubelet
+  std::int64_t temporal_layers = 0;  // `factorised`: blocks over moments, after `layers` over patches
+  // Of these; a mask is on the path of moments.
+  AttentionVariant temporal_attention = AttentionVariant::softmax;
+
   std::int64_t grid_height() const { return height / patch; }
   std::int64_t grid_width() const { return width / patch; }
-  std::int64_t num_patches() const { return grid_height() * grid_width(); }
+  std::int64_t num_patches() const { return grid_height() * grid_width(); }  // of one moment
+  std::int64_t moments() const { return frames / tubelet; }
+  std::int64_t total_layers() const {
+    return layers + (encoder == Encoder::factorised ? temporal_layers : 0);
+  }
 };
 // Throws, in the words of the options, where the sizes do not fit each other.
 void check_vit_options(const VitOptions& options);
@@ -78,13 +99,16 @@ struct ImageFormat {
   std::vector<std::string> class_names;  // [num_classes], or empty where they are not known
 };
 
-// Layers, widths, patches and pooling of "tiny", "small" or "b16" (the paper's); the rest is as in `base`.
+// Layers, widths, patches and pooling of "tiny", "small" or "b16" (the paper's); where the encoder of `base`
+// is for clips, of "tiny", "small" or "b16x2" (the paper's). The rest is as in `base`.
 VitOptions vit_preset(const std::string& name, VitOptions base = {});
-const std::vector<std::string>& vit_preset_names();
+const std::vector<std::string>& vit_preset_names(Encoder encoder = Encoder::image);
 
 // The words for them (topomask/words.h).
 template <>
 std::span<const Word<AttentionVariant>> words<AttentionVariant>();
+template <>
+std::span<const Word<Encoder>> words<Encoder>();
 template <>
 std::span<const Word<Pooling>> words<Pooling>();
 template <>

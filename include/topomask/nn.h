@@ -6,7 +6,6 @@
 
 #include <torch/nn.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,20 +32,21 @@ class MaskModule : public torch::nn::Module {
   virtual MaskPtr mask() const = 0;
 };
 
-// What a mask is made for: patches on a grid, and the place of its layer.
+// What a mask is made for: tokens on a grid, and the place of its layer.
 struct MaskSite {
-  std::array<std::int64_t, 2> grid = {1, 1};
+  std::vector<std::int64_t> grid = {1, 1};  // extents: rows and columns, or moments alone or before them
   std::int64_t heads = 1;
   std::int64_t layer = 0;
 };
-// The mask of a variant on a grid of patches, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
+// The mask of a variant on a grid of tokens, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
 // parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
 // kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask).
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
 
-// The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2.
-Graph patch_graph(std::array<std::int64_t, 2> grid);
+// The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2. Likewise a path of moments,
+// with 2, and a grid of moments, rows and columns, with 6.
+Graph patch_graph(const std::vector<std::int64_t>& grid);
 
 // What a layer adds to the residual stream: values + bias, apart so that whoever adds them needs one pass.
 struct Branch {
@@ -115,14 +115,16 @@ class TransformerBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(TransformerBlock);
 
-// Images [B, C, H, W] to tokens [B, (H / patch) (W / patch), embedding], row by row.
+// Images [B, C, H, W] to tokens [B, (H / patch) (W / patch), embedding], row by row; clips [B, T, C, H, W] to
+// [B, (T / tubelet) (H / patch) (W / patch), embedding], moment by moment.
 class PatchEmbeddingImpl : public torch::nn::Module {
  public:
-  PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding);
+  PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding,
+                     std::int64_t tubelet = 1);
   at::Tensor forward(const at::Tensor& images);
 
  private:
-  std::int64_t patch_;
+  std::int64_t patch_, tubelet_;
   torch::nn::Linear projection_ = nullptr;
 };
 TORCH_MODULE(PatchEmbedding);

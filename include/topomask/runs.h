@@ -1,4 +1,5 @@
-// Training runs of vision transformers: their settings, their folders, and the models they leave behind.
+// Training runs of vision transformers on images or clips: their settings, their folders, and the models they
+// leave behind.
 //
 //   VitSettings settings = VitSettings::from({{"attention", "grf"}, {"epochs", "10"}});
 //   RunFolder folder("runs/grf", RunStart::fresh);
@@ -25,7 +26,8 @@ namespace topomask {
 // Keys of config.toml with their values as text: {"epochs", "10"}, {"flip", "true"}.
 using SettingValues = std::vector<std::pair<std::string, std::string>>;
 
-// Everything that decides a run. The defaults are those of `topomask train vit`.
+// Everything that decides a run. The defaults are those of `topomask train vit`, and video() has those of
+// `topomask train vivit`.
 struct VitSettings {
   std::string data = "strokes:32";  // as open_image_data takes it
   std::int64_t batch = 128;
@@ -38,13 +40,19 @@ struct VitSettings {
   VitOptions model;  // sizes of images, classes, patch and seeds come from the data and the fields above
   TrainOptions train;
   AugmentOptions augment;
+  FrameOrder frame_order = FrameOrder::given;  // of clips
 
   VitSettings() { apply_preset("tiny"); }
+  static VitSettings video();
+  bool is_video() const { return model.encoder != Encoder::image; }
+  const char* kind() const { return is_video() ? "vivit" : "vit"; }
   void apply_preset(const std::string& name);
 
   // Defaults, then the preset, then the TOML file (none where the path is empty), then the values given. An
-  // unknown key is an error that suggests the nearest.
-  static VitSettings from(const SettingValues& given, const std::string& config_path = "");
+  // unknown key is an error that suggests the nearest. A file that names an encoder of clips has video()'s
+  // defaults.
+  static VitSettings from(const SettingValues& given, const std::string& config_path = "",
+                          VitSettings defaults = VitSettings());
   static VitSettings from_toml_text(const std::string& text, const std::string& name);
   std::string to_toml() const;
 
@@ -52,7 +60,7 @@ struct VitSettings {
   // The options of the library: sizes from the data, one seed for each purpose, the device.
   ImageTaskOptions task_options(const ImageData& data) const;
   TrainOptions train_options() const;
-  std::string default_folder() const;  // runs/vit-ATTENTION-seed-SEED
+  std::string default_folder() const;  // runs/vit-ATTENTION-seed-SEED, or runs/vivit-...
 };
 
 // The first setting that two runs differ in among those that a result depends on, as "epochs is 10 there and

@@ -49,6 +49,7 @@ class Task {
 enum class OptimizerKind {
   adamw,  // decoupled decay (Loshchilov & Hutter 2019)
   adam,   // decay as a part of the gradient
+  sgd,    // with momentum beta1, decay as a part of the gradient
 };
 
 template <>

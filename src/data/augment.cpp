@@ -40,6 +40,9 @@ Augmenter::Augmenter(const ImageData& data, const AugmentOptions& options, std::
                      c10::Device device)
     : options_(options), seed_(seed), num_classes_(data.num_classes()) {
   check_options(options);
+  check(data.frames == 1 || options.rand_augment_ops == 0,
+        "AugmentOptions: rand_augment_ops must be 0 for clips, got {}: RandAugment is for single images",
+        options.rand_augment_ops);
   options_.min_crop_area =
       data.train.resident() ? std::min(options.min_crop_area, data.train.min_crop_area) : 1.0;
   const NormalisationConstants constants = normalisation_constants(data.mean, data.stddev, device);
@@ -56,14 +59,15 @@ at::Tensor Augmenter::normalise(const at::Tensor& images) const {
 
 AugmentedBatch Augmenter::augment(const Batch& batch) const {
   const at::Tensor& input = batch.images;
-  check(input.dim() == 4 && batch.labels.dim() == 1 && batch.labels.size(0) == input.size(0),
+  const bool clips = input.dim() == 5;
+  check((clips || input.dim() == 4) && batch.labels.dim() == 1 && batch.labels.size(0) == input.size(0),
         "Augmenter: expected images [B, C, H, W] and labels [B], got {} and {}", describe(input),
         describe(batch.labels));
   check(input.scalar_type() == at::kByte && batch.labels.scalar_type() == at::kLong &&
-            input.size(1) == scale_.size(0),
+            input.size(-3) == scale_.size(0),
         "Augmenter: expected images uint8 [B, {}, H, W] and labels int64, got {} and {}", scale_.size(0),
         describe(input), describe(batch.labels));
-  const std::int64_t count = input.size(0), height = input.size(2), width = input.size(3);
+  const std::int64_t count = input.size(0), height = input.size(-2), width = input.size(-1);
   const c10::Device device = input.device();
 
   // One transfer for all random choices of the batch.
@@ -73,20 +77,23 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                                                 width, drawn.data_ptr<float>());
   drawn = drawn.to(device, device.is_cuda());
   const at::Tensor fill = fill_.to(device);
-  if (augment_runs_on_cuda(input)) {
+  if (!clips && augment_runs_on_cuda(input)) {
     return augment_cuda(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
                         drawn);
   }
 
-  at::Tensor images = input;
-  if (options_.min_crop_area < 1) images = enlarge_boxes(images, drawn.narrow(1, column::kCrop, 4));
+  // The frames of a clip are images with the same choices.
+  at::Tensor images = clips ? input.flatten(0, 1) : input;
+  const at::Tensor choices = clips ? drawn.repeat_interleave(input.size(1), 0) : drawn;
+  if (options_.min_crop_area < 1) images = enlarge_boxes(images, choices.narrow(1, column::kCrop, 4));
   if (options_.pad > 0 || options_.flip)
-    images = warp_nearest(images, drawn.narrow(1, column::kShift, 6), fill);
+    images = warp_nearest(images, choices.narrow(1, column::kShift, 6), fill);
   for (std::size_t l = 0; l < table.layers.size(); ++l) {
     const std::int64_t at = column::kLayers + static_cast<std::int64_t>(l) * column::kLayerSize;
-    images = apply_layer(images, drawn.narrow(1, at, column::kLayerSize), table.layers[l], fill);
+    images = apply_layer(images, choices.narrow(1, at, column::kLayerSize), table.layers[l], fill);
   }
   images = normalise(images);
+  if (clips) images = images.view({count, input.size(1) * input.size(2), height, width});
   if (options_.cutout > 0) {
     images.masked_fill_(inside_box(drawn.narrow(1, column::kCutout, 4), height, width), 0);
   }
@@ -104,7 +111,7 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                  : at::where(inside_box(drawn.narrow(1, column::kMixBox, 4), height, width), partner, images);
     targets = targets.flip(0).lerp(targets, own);
   }
-  return {images, targets};
+  return {images.view(input.sizes()), targets};
 }
 
 }  // namespace topomask

@@ -18,6 +18,7 @@ namespace {
 struct Source {
   std::string_view name, form;
   ImageData (*open)(DataSpec&, const ImageDataOptions&);
+  bool clips = false;
 };
 
 constexpr std::array kSources = {
@@ -29,6 +30,15 @@ constexpr std::array kSources = {
            open_strokes},
     Source{"pathfinder", "pathfinder:SIZE[,dashes=D][,distractors=K][,noise=0.05][,train=N][,val=N][,seed=S]",
            open_pathfinder},
+    Source{
+        "motion",
+        "motion:SIZE[,frames=8][,cell=4][,coupling=2][,surplus=0.5][,noise=0.05][,train=N][,val=N][,seed=S]",
+        open_motion, true},
+    Source{"moving-digits",
+           "moving-digits:DIR[,size=40][,frames=8][,labels=both|digit|motion][,train=N][,val=N][,seed=S]",
+           open_moving_digits, true},
+    Source{"video-folder", "video-folder:DIR[,frames=32][,stride=2][,size=224][,crop=0.25]",
+           open_video_folder, true},
 };
 
 const Source& find_source(const std::string& spec) {
@@ -45,8 +55,8 @@ const Source& find_source(const std::string& spec) {
 
 // Mean and deviation of every channel, exact: sums of bytes and of their squares are whole numbers.
 void measure(const at::Tensor& images, std::vector<double>& mean, std::vector<double>& stddev) {
-  const std::int64_t count = images.size(0), channels = images.size(1),
-                     pixels = images.size(2) * images.size(3);
+  const std::int64_t channels = images.size(-3), pixels = images.size(-2) * images.size(-1);
+  const std::int64_t count = images.numel() / (channels * pixels);  // images, or frames of all clips
   const std::uint8_t* pixel = images.const_data_ptr<std::uint8_t>();
   std::vector<std::uint64_t> sum(static_cast<std::size_t>(channels)), squares(sum);
   for (std::int64_t plane = 0; plane < count * channels; ++plane) {
@@ -70,9 +80,9 @@ void measure(const at::Tensor& images, std::vector<double>& mean, std::vector<do
 
 // The first images of a fixed shuffle stand for a set that is not in memory.
 at::Tensor some_images(const ImageSet& set, const ImageDataOptions& options) {
-  constexpr std::int64_t kEnough = 1024;
+  const std::int64_t enough = std::max<std::int64_t>(8, 1024 / set.frames);
   if (set.resident()) return set.images;
-  const at::Tensor order = epoch_order(set.size(), 0, 0).narrow(0, 0, std::min(kEnough, set.size()));
+  const at::Tensor order = epoch_order(set.size(), 0, 0).narrow(0, 0, std::min(enough, set.size()));
   DecodeOptions decode;
   decode.batch_size = order.size(0);
   decode.workers = options.workers;
@@ -95,10 +105,13 @@ void check_statistics(const std::vector<double>& values, const char* what, std::
 
 }  // namespace
 
-ImageSet empty_set(std::int64_t count, std::int64_t channels, std::int64_t height, std::int64_t width) {
+ImageSet empty_set(std::int64_t count, std::int64_t channels, std::int64_t height, std::int64_t width,
+                   std::int64_t frames) {
   ImageSet set;
-  set.channels = channels, set.height = height, set.width = width;
-  set.images = at::empty({count, channels, height, width}, at::kByte);
+  set.channels = channels, set.height = height, set.width = width, set.frames = frames;
+  std::vector<std::int64_t> sizes = set.sample_sizes();
+  sizes.insert(sizes.begin(), count);
+  set.images = at::empty(sizes, at::kByte);
   set.labels = at::empty({count}, at::kLong);
   return set;
 }
@@ -118,6 +131,7 @@ ImageData open_image_data(const std::string& spec, const ImageDataOptions& optio
   }
   data.spec = spec;
   data.channels = data.train.channels, data.height = data.train.height, data.width = data.train.width;
+  data.frames = data.train.frames;
   check(data.validation.channels == data.channels && data.validation.height == data.height &&
             data.validation.width == data.width,
         "--data {}: training images are {} x {} x {}, validation images {} x {} x {}", spec, data.channels,
@@ -132,9 +146,11 @@ ImageData open_image_data(const std::string& spec, const ImageDataOptions& optio
   return data;
 }
 
-std::string image_data_forms() {
+std::string image_data_forms(bool clips) {
   std::string text;
-  for (const Source& source : kSources) text += fmt::format("{}{}", text.empty() ? "" : "\n", source.form);
+  for (const Source& source : kSources) {
+    if (source.clips == clips) text += fmt::format("{}{}", text.empty() ? "" : "\n", source.form);
+  }
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/random.h"
 #include "data/io/image_folder.h"
+#include "data/io/video.h"
 
 namespace topomask {
 
@@ -60,8 +61,9 @@ std::optional<DecodeAhead::Task> DecodeAhead::wait_for_task(std::unique_lock<std
       slot.first = next_, slot.count = slot.left = count;
       slot.errors.resize(static_cast<std::size_t>(count));
       try {
-        slot.images = at::empty({count, set_.channels, set_.height, set_.width},
-                                at::TensorOptions().dtype(at::kByte).pinned_memory(options_.pinned));
+        std::vector<std::int64_t> sizes = set_.sample_sizes();
+        sizes.insert(sizes.begin(), count);
+        slot.images = at::empty(sizes, at::TensorOptions().dtype(at::kByte).pinned_memory(options_.pinned));
       } catch (...) {  // no memory: the batch carries the news, and no further ones are begun
         slot.errors[0] = std::current_exception();
         slot.left = 0;
@@ -82,9 +84,15 @@ void DecodeAhead::decode(const Task& task) {
   CropChoice crop{set_.min_crop_area, std::nullopt};
   if (options_.crop_seed) crop.seed = derive_seed(*options_.crop_seed, static_cast<std::uint64_t>(place));
   const std::int64_t index = order_.const_data_ptr<std::int64_t>()[place];
-  const std::int64_t image_bytes = set_.channels * set_.height * set_.width;
-  load_image(set_.files[static_cast<std::size_t>(index)], static_cast<int>(set_.height), crop,
-             task.slot->images.data_ptr<std::uint8_t>() + task.place * image_bytes);
+  const std::int64_t bytes = set_.frames * set_.channels * set_.height * set_.width;
+  const std::string& file = set_.files[static_cast<std::size_t>(index)];
+  std::uint8_t* out = task.slot->images.data_ptr<std::uint8_t>() + task.place * bytes;
+  const auto size = static_cast<int>(set_.height);
+  if (set_.frames == 1) {
+    load_image(file, size, crop, out);
+  } else {
+    load_clip(file, {static_cast<int>(set_.frames), static_cast<int>(set_.stride), size, crop}, out);
+  }
 }
 
 std::optional<DecodedBatch> DecodeAhead::next() {

@@ -29,7 +29,7 @@ struct DecodeOptions {
 };
 
 struct DecodedBatch {
-  at::Tensor images;     // [B, 3, H, W] uint8 on the CPU
+  at::Tensor images;     // [B, 3, H, W] or [B, T, 3, H, W] uint8 on the CPU
   at::Tensor indices;    // [B] int64
   std::int64_t bad = 0;  // images left out
 };

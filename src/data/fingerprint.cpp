@@ -56,6 +56,9 @@ std::uint64_t hash_files(const ImageSet& set) {
   Hash hash;
   for (const std::int64_t size : {set.channels, set.height, set.width})
     hash.add(static_cast<std::uint64_t>(size));
+  if (set.frames > 1) {
+    for (const std::int64_t size : {set.frames, set.stride}) hash.add(static_cast<std::uint64_t>(size));
+  }
   for (const std::string& file : set.files) {
     const std::filesystem::path path(file);
     const std::string name = path.parent_path().filename().string() + "/" + path.filename().string();

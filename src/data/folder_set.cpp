@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "data/decode_ahead.h"
 #include "data/io/image_folder.h"
+#include "data/io/video.h"
 #include "data/sources.h"
 #include "topomask/graph_io.h"
 
@@ -17,9 +18,11 @@ namespace {
 
 constexpr int kDefaultSize = 64;
 constexpr double kDefaultCrop = 0.25;
+constexpr int kDefaultFrames = 32, kDefaultStride = 2, kDefaultVideoSize = 224;  // the paper's clips
 
-ImageSet streamed_set(ImageList list, int size, double crop) {
+ImageSet streamed_set(ImageList list, int size, double crop, int frames = 1, int stride = 1) {
   ImageSet set;
+  set.frames = frames, set.stride = stride;
   set.channels = 3, set.height = set.width = size;
   set.labels = at::tensor(list.labels, at::kLong);
   set.files = std::move(list.files);
@@ -60,6 +63,15 @@ bool shall_cache(const DataSpec& spec, const std::string& word, const ImageData&
   return bytes <= options.max_cached_bytes;
 }
 
+// About 16 patches along a side, as in the paper's models: 16 pixels for 224, 4 for 64.
+int folder_patch_size(int size) {
+  int result = 1;
+  for (const int patch : {2, 4, 8, 14, 16}) {
+    if (size % patch == 0 && size / patch >= 14) result = patch;
+  }
+  return result;
+}
+
 }  // namespace
 
 ImageData open_folder(DataSpec& spec, const ImageDataOptions& options) {
@@ -79,11 +91,27 @@ ImageData open_folder(DataSpec& spec, const ImageDataOptions& options) {
     cache(data.train, options);
     cache(data.validation, options);
   }
-  // About 16 patches along a side, as in the paper's models: 16 pixels for 224, 4 for 64.
-  data.patch_size = 1;
-  for (const int patch : {2, 4, 8, 14, 16}) {
-    if (size % patch == 0 && size / patch >= 14) data.patch_size = patch;
-  }
+  data.patch_size = folder_patch_size(size);
+  return data;
+}
+
+// Clips are never kept: where one begins is random in training, as its crop is.
+ImageData open_video_folder(DataSpec& spec, const ImageDataOptions&) {
+  const int frames = spec.number<int>("frames", kDefaultFrames, 2, kMostClipFrames);
+  const int stride = spec.number<int>("stride", kDefaultStride, 1, 1000);
+  const int size = spec.number<int>("size", kDefaultVideoSize, 1, 4096);
+  const double crop = spec.number<double>("crop", kDefaultCrop, 0.01, 1);
+  spec.finish();
+  require_video_decoder();
+  const std::filesystem::path folder(spec.subject());
+  ImageList train = list_image_folder((folder / "train").string(), std::nullopt, kVideoFiles);
+  ImageList validation = list_image_folder((folder / "val").string(), train.class_names, kVideoFiles);
+
+  ImageData data;
+  data.class_names = train.class_names;
+  data.train = streamed_set(std::move(train), size, crop, frames, stride);
+  data.validation = streamed_set(std::move(validation), size, 1, frames, stride);
+  data.patch_size = folder_patch_size(size);
   return data;
 }
 

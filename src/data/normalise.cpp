@@ -26,7 +26,8 @@ NormalisationConstants normalisation_constants(const std::vector<double>& mean,
 
 at::Tensor normalise_images(const at::Tensor& images, const NormalisationConstants& constants,
                             const char* caller) {
-  check(images.dim() == 4 && images.scalar_type() == at::kByte && images.size(1) == constants.scale.size(0),
+  check((images.dim() == 4 || images.dim() == 5) && images.scalar_type() == at::kByte &&
+            images.size(-3) == constants.scale.size(0),
         "{}: expected images uint8 [B, {}, H, W], got {}", caller, constants.scale.size(0), describe(images));
   const c10::Device device = images.device();
   return images.to(at::kFloat).mul_(constants.scale.to(device)).sub_(constants.shift.to(device));

@@ -15,7 +15,7 @@ struct NormalisationConstants {
 NormalisationConstants normalisation_constants(const std::vector<double>& mean,
                                                const std::vector<double>& stddev, c10::Device device);
 
-// images: [B, C, H, W] uint8 -> float32, on their device; `caller` is named in errors.
+// images: [B, C, H, W] or [B, T, C, H, W] uint8 -> float32, on their device; `caller` is named in errors.
 at::Tensor normalise_images(const at::Tensor& images, const NormalisationConstants& constants,
                             const char* caller);
 

@@ -8,7 +8,8 @@ template <>
 std::span<const Word<AttentionVariant>> words<AttentionVariant>() {
   static constexpr Word<AttentionVariant> kWords[] = {
       {AttentionVariant::softmax, "softmax", "unmasked"},
-      {AttentionVariant::softmax_grf, "softmax+grf", "softmax scores times the mask of grf"},
+      {AttentionVariant::softmax_grf, "softmax+grf", "softmax weights times the mask of grf"},
+      {AttentionVariant::softmax_grf_bias, "softmax+grf-bias", "the mask of grf added to the logits"},
       {AttentionVariant::linear, "linear", "unmasked"},
       {AttentionVariant::toeplitz, "toeplitz", "|b| with one parameter per offset between two patches"},
       {AttentionVariant::power_series, "power-series", "|M| exactly, grf with infinitely many walks"},
@@ -17,6 +18,16 @@ std::span<const Word<AttentionVariant>> words<AttentionVariant>() {
       {AttentionVariant::ad_hoc, "ad-hoc", "grf without importance weights"},
       {AttentionVariant::learned_features, "learned-features", "|F F^T|, N learned numbers per patch"},
       {AttentionVariant::neighbours, "neighbours", "1 within a few steps on the grid, else 0"},
+  };
+  return kWords;
+}
+
+template <>
+std::span<const Word<Encoder>> words<Encoder>() {
+  static constexpr Word<Encoder> kWords[] = {
+      {Encoder::image, "image", "single images"},
+      {Encoder::factorised, "factorised", "patches of each moment, then moments"},
+      {Encoder::joint, "joint", "all tubelets at once"},
   };
   return kWords;
 }
@@ -72,13 +83,21 @@ void check_vit_options(const VitOptions& o) {
         o.embedding);
   check(o.dropout >= 0 && o.dropout < 1, "vit: dropout must lie in [0, 1), got {}", o.dropout);
   check(o.initial_positions >= 0, "vit: initial-positions must be 0 or more, got {}", o.initial_positions);
+  check(o.frames >= 1 && o.tubelet >= 1, "vit: frames and tubelet must be 1 or more, got {} and {}", o.frames,
+        o.tubelet);
+  check(o.encoder != Encoder::image || o.frames == 1,
+        "vit: a clip of {} frames needs --encoder factorised or joint", o.frames);
+  check(o.frames % o.tubelet == 0, "vit: tubelets of {} frames do not divide clips of {}", o.tubelet,
+        o.frames);
+  check(o.encoder != Encoder::factorised || o.temporal_layers >= 1,
+        "vit: temporal-layers must be 1 or more with a factorised encoder, got {}", o.temporal_layers);
   check(o.mask.num_walks >= 1, "mask: walks must be 1 or more, got {}", o.mask.num_walks);
   check(o.mask.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", o.mask.max_hops);
 }
 
-const std::vector<std::string>& vit_preset_names() {
-  static const std::vector<std::string> names = {"tiny", "small", "b16"};
-  return names;
+const std::vector<std::string>& vit_preset_names(Encoder encoder) {
+  static const std::vector<std::string> images = {"tiny", "small", "b16"}, clips = {"tiny", "small", "b16x2"};
+  return encoder == Encoder::image ? images : clips;
 }
 
 VitOptions vit_preset(const std::string& name, VitOptions base) {
@@ -92,12 +111,21 @@ VitOptions vit_preset(const std::string& name, VitOptions base) {
     base.pooling = pooling;
     return base;
   };
-  if (name == "tiny") return sizes(4, 3, 64, 2, 128, Pooling::mean);
-  if (name == "small") return sizes(2, 6, 256, 4, 1024, Pooling::mean);
-  if (name == "b16") return sizes(16, 12, 768, 12, 3072, Pooling::cls);
-  const std::string suggestion = did_you_mean(name, vit_preset_names());
+  if (base.encoder != Encoder::image) {
+    base.tubelet = 2;
+    base.temporal_layers = name == "tiny" ? 1 : name == "small" ? 2 : 4;
+    if (name == "tiny") return sizes(4, 2, 64, 2, 128, Pooling::cls);
+    if (name == "small") return sizes(4, 4, 192, 3, 768, Pooling::cls);
+    if (name == "b16x2") return sizes(16, 12, 768, 12, 3072, Pooling::cls);
+  } else {
+    if (name == "tiny") return sizes(4, 3, 64, 2, 128, Pooling::mean);
+    if (name == "small") return sizes(2, 6, 256, 4, 1024, Pooling::mean);
+    if (name == "b16") return sizes(16, 12, 768, 12, 3072, Pooling::cls);
+  }
+  const std::vector<std::string>& known = vit_preset_names(base.encoder);
+  const std::string suggestion = did_you_mean(name, known);
   if (!suggestion.empty()) fail("preset: unknown value '{}'{}", name, suggestion);
-  fail("preset: unknown value '{}', expected {}", name, fmt::join(vit_preset_names(), ", "));
+  fail("preset: unknown value '{}', expected {}", name, fmt::join(known, ", "));
 }
 
 }  // namespace topomask

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/token_stacks.h"
 #include "nn/rules.h"
 
 namespace topomask {
@@ -17,21 +18,24 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> vit_parameter_sha
     shapes.push_back({name + ".bias", {o.embedding}});
   };
   const std::int64_t num_global = o.pooling == Pooling::cls ? 1 : 0;
-  linear("patch_embedding.projection", o.channels * o.patch * o.patch, o.embedding);
-  shapes.push_back({"position_embedding", {1, num_global + o.num_patches(), o.embedding}});
-  if (num_global > 0) shapes.push_back({"cls_token", {1, 1, o.embedding}});
-  for (std::int64_t layer = 0; layer < o.layers; ++layer) {
-    const std::string block = fmt::format("blocks.{}.", layer);
-    norm(block + "norm1");
-    linear(block + "attention.qkv", o.embedding, 3 * o.embedding);
-    linear(block + "attention.projection", o.embedding, o.embedding);
-    if (const auto mask = mask_parameter(o))
-      shapes.push_back({block + "attention.mask." + mask->name, mask->sizes});
-    norm(block + "norm2");
-    linear(block + "mlp.fc1", o.embedding, o.mlp);
-    linear(block + "mlp.fc2", o.mlp, o.embedding);
+  linear("patch_embedding.projection", o.tubelet * o.channels * o.patch * o.patch, o.embedding);
+  for (const TokenStack& stack : token_stacks(o)) {
+    shapes.push_back(
+        {stack.prefix + "position_embedding", {1, num_global + stack.num_tokens(), o.embedding}});
+    if (num_global > 0) shapes.push_back({stack.prefix + "cls_token", {1, 1, o.embedding}});
+    for (std::int64_t layer = 0; layer < stack.layers; ++layer) {
+      const std::string block = fmt::format("{}blocks.{}.", stack.prefix, layer);
+      norm(block + "norm1");
+      linear(block + "attention.qkv", o.embedding, 3 * o.embedding);
+      linear(block + "attention.projection", o.embedding, o.embedding);
+      if (const auto mask = mask_parameter(stack.attention, o.mask.max_hops, o.heads, stack.grid))
+        shapes.push_back({block + "attention.mask." + mask->name, mask->sizes});
+      norm(block + "norm2");
+      linear(block + "mlp.fc1", o.embedding, o.mlp);
+      linear(block + "mlp.fc2", o.mlp, o.embedding);
+    }
+    norm(stack.prefix + "norm");
   }
-  norm("norm");
   linear("head", o.embedding, o.num_classes);
   return shapes;
 }

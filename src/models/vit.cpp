@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "nn/mask_bank.h"
+#include "models/token_encoder.h"
 #include "topomask/data.h"
 #include "topomask/models.h"
 
@@ -43,6 +43,14 @@ void initialise_matrix(at::Tensor& matrix, const std::string& name, const VitOpt
   }
 }
 
+// Central-frame initialisation of tubelets (Arnab 2021, Sec. 3.4): the patch of one frame, the others unseen.
+void initialise_tubelets(at::Tensor& matrix, const std::string& name, const VitOptions& options) {
+  matrix.zero_();
+  const std::int64_t one_frame = matrix.size(1) / options.tubelet;
+  at::Tensor central = matrix.narrow(1, options.tubelet / 2 * one_frame, one_frame);
+  initialise_matrix(central, name, options);
+}
+
 void initialise(const torch::nn::Module& model, const VitOptions& options) {
   const at::NoGradGuard no_grad;
   const bool zero_head = options.initial_weights == InitialWeights::xavier;
@@ -52,12 +60,14 @@ void initialise(const torch::nn::Module& model, const VitOptions& options) {
     at::Tensor tensor = item.value();
     if (parameter_kind(name, tensor) == ParameterKind::mask || name.find("norm") != std::string::npos)
       continue;  // these know their own beginnings
-    if (name == "position_embedding") {
+    if (name.ends_with("position_embedding")) {
       fill_normal(tensor, 0, options.initial_positions, options.seed, name);
-    } else if (name == "cls_token" || (name.starts_with("head.") && zero_head)) {
+    } else if (name.ends_with("cls_token") || (name.starts_with("head.") && zero_head)) {
       tensor.zero_();
     } else if (name.ends_with(".bias")) {
       initialise_bias(tensor, name, parameters, options);
+    } else if (name == "patch_embedding.projection.weight") {
+      initialise_tubelets(tensor, name, options);
     } else {
       initialise_matrix(tensor, name, options);
     }
@@ -75,47 +85,38 @@ VisionTransformerImpl::VisionTransformerImpl(const VitOptions& options, ImageFor
   check(images_.mean.size() == channels && images_.stddev.size() == channels,
         "VisionTransformer: expected mean and stddev of {} channels, got {} and {}", channels,
         images_.mean.size(), images_.stddev.size());
-  const std::int64_t num_global = options_.pooling == Pooling::cls ? 1 : 0;
-  patch_embedding_ = register_module("patch_embedding",
-                                     PatchEmbedding(options_.channels, options_.patch, options_.embedding));
-  position_embedding_ = register_parameter(
-      "position_embedding", at::zeros({1, num_global + options_.num_patches(), options_.embedding}));
-  if (num_global > 0) cls_token_ = register_parameter("cls_token", at::zeros({1, 1, options_.embedding}));
-  blocks_ = register_module("blocks", torch::nn::ModuleList());
-  MaskSite site = {.grid = {options_.grid_height(), options_.grid_width()}, .heads = options_.heads};
-  std::vector<std::shared_ptr<MaskModule>> masks;
-  for (site.layer = 0; site.layer < options_.layers; ++site.layer) {
-    masks.push_back(make_mask_module(options_.attention, options_.mask, site));
-    SelfAttention attention(options_.embedding, options_.heads, options_.attention, masks.back(), num_global);
-    blocks_->push_back(TransformerBlock(options_.embedding, options_.mlp, options_.dropout, attention));
+  patch_embedding_ = register_module("patch_embedding", PatchEmbedding(options_.channels, options_.patch,
+                                                                       options_.embedding, options_.tubelet));
+  const std::vector<TokenStack> stacks = token_stacks(options_);
+  encoder_ = std::make_shared<TokenEncoder>(*this, options_, stacks[0]);
+  if (stacks.size() > 1) {
+    const auto owner = register_module("temporal", std::make_shared<torch::nn::Module>("temporal"));
+    temporal_ = std::make_shared<TokenEncoder>(*owner, options_, stacks[1]);
   }
-  mask_bank_ = std::make_shared<MaskBank>(std::move(masks));
-  norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options_.embedding})));
   head_ = register_module("head", torch::nn::Linear(options_.embedding, options_.num_classes));
   initialise(*this, options_);
 }
 
 at::Tensor VisionTransformerImpl::forward(const at::Tensor& images) {
-  check(images.dim() == 4 && images.size(1) == options_.channels && images.size(2) == options_.height &&
-            images.size(3) == options_.width,
-        "VisionTransformer: images must be [B, {}, {}, {}], got [{}]", options_.channels, options_.height,
-        options_.width, fmt::join(images.sizes(), ", "));
-  at::Tensor x = patch_embedding_(images);
-  if (cls_token_.defined()) x = at::cat({cls_token_.expand({x.size(0), -1, -1}).to(x.dtype()), x}, 1);
-  ResidualStream stream{at::dropout(x + position_embedding_, options_.dropout, is_training())};
-  const std::vector<MaskPtr> masks = mask_bank_->masks();
-  for (std::size_t layer = 0; layer < masks.size(); ++layer)
-    blocks_->ptr<TransformerBlockImpl>(layer)->pass(stream, masks[layer]);
-  x = stream.normalise(norm_);
-  return head_(cls_token_.defined() ? x.select(1, 0) : x.mean(1));
+  std::vector<std::int64_t> expected = {options_.channels, options_.height, options_.width};
+  if (options_.encoder != Encoder::image) expected.insert(expected.begin(), options_.frames);
+  check(images.dim() >= 1 && images.sizes().slice(1).equals(expected),
+        "VisionTransformer: {} must be [B, {}], got [{}]",
+        options_.encoder == Encoder::image ? "images" : "clips", fmt::join(expected, ", "),
+        fmt::join(images.sizes(), ", "));
+  at::Tensor x = patch_embedding_(images);  // [B, tokens, embedding]
+  if (temporal_ == nullptr) return head_(encoder_->forward(x, is_training()));
+  const std::int64_t batch = x.size(0), moments = options_.moments();
+  x = encoder_->forward(x.view({batch * moments, options_.num_patches(), options_.embedding}), is_training());
+  return head_(temporal_->forward(x.view({batch, moments, options_.embedding}), is_training()));
 }
 
 at::Tensor VisionTransformerImpl::normalise(const at::Tensor& images) const {
-  return normalise_images(images.to(position_embedding_.device()), images_.mean, images_.stddev);
+  return normalise_images(images.to(head_->weight.device()), images_.mean, images_.stddev);
 }
 
 std::shared_ptr<MaskModule> VisionTransformerImpl::mask(std::int64_t layer) const {
-  return blocks_->ptr<TransformerBlockImpl>(static_cast<std::size_t>(layer))->attention()->mask();
+  return layer < options_.layers ? encoder_->mask(layer) : temporal_->mask(layer - options_.layers);
 }
 
 std::int64_t VisionTransformerImpl::num_parameters() const {

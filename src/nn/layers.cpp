@@ -20,6 +20,17 @@ at::Tensor linear_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::matmul(query, sums) / at::matmul(query, total);
 }
 
+// softmax(q k^T / sqrt(d) + M) v. Logits of global tokens stay as they are.
+at::Tensor biased_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Mask& mask,
+                            std::int64_t num_global) {
+  const at::ScalarType dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor bias = mask.dense(dtype);  // [H, N, N]
+  if (num_global > 0) bias = at::constant_pad_nd(bias, {num_global, 0, num_global, 0}, 0);
+  // The same weights; what counts is near 0, where bfloat16 has its digits.
+  bias = bias - bias.detach().amax(-1, /*keepdim=*/true);
+  return at::scaled_dot_product_attention(q, k, v, bias.to(q.scalar_type()).unsqueeze(0));
+}
+
 // Whether all scores of a few tokens cost less than the passes over features that avoid them.
 bool few_on_tensor_cores(const at::Tensor& q) {
   return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
@@ -62,6 +73,7 @@ SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads,
 at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      MaskPtr mask) const {
   if (variant_ == AttentionVariant::softmax) return at::scaled_dot_product_attention(q, k, v);
+  if (variant_ == AttentionVariant::softmax_grf_bias) return biased_attention(q, k, v, *mask, num_global_);
   AttentionOptions options;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   if (mask != nullptr) {
@@ -133,18 +145,23 @@ at::Tensor TransformerBlockImpl::forward(const at::Tensor& x) {
   return stream.total();
 }
 
-PatchEmbeddingImpl::PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding)
-    : patch_(patch) {
-  projection_ = register_module("projection", torch::nn::Linear(channels * patch * patch, embedding));
+PatchEmbeddingImpl::PatchEmbeddingImpl(std::int64_t channels, std::int64_t patch, std::int64_t embedding,
+                                       std::int64_t tubelet)
+    : patch_(patch), tubelet_(tubelet) {
+  projection_ =
+      register_module("projection", torch::nn::Linear(tubelet * channels * patch * patch, embedding));
 }
 
 at::Tensor PatchEmbeddingImpl::forward(const at::Tensor& images) {
-  const std::int64_t batch = images.size(0), channels = images.size(1);
-  const std::int64_t rows = images.size(2) / patch_, columns = images.size(3) / patch_;
-  // A convolution with stride `patch` is a product with cut-up images.
-  const at::Tensor patches = images.view({batch, channels, rows, patch_, columns, patch_})
-                                 .permute({0, 2, 4, 1, 3, 5})
-                                 .reshape({batch, rows * columns, channels * patch_ * patch_});
+  const std::int64_t batch = images.size(0), channels = images.size(-3);
+  const std::int64_t rows = images.size(-2) / patch_, columns = images.size(-1) / patch_;
+  const std::int64_t moments = images.dim() == 5 ? images.size(1) / tubelet_ : 1;
+  // A convolution whose stride is its kernel's size is a product with cut-up images. The channels of a
+  // tubelet's frames follow each other.
+  const at::Tensor patches =
+      images.reshape({batch, moments, tubelet_ * channels, rows, patch_, columns, patch_})
+          .permute({0, 1, 3, 5, 2, 4, 6})
+          .reshape({batch, moments * rows * columns, tubelet_ * channels * patch_ * patch_});
   return projection_(patches);
 }
 

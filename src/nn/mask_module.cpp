@@ -17,6 +17,12 @@ namespace {
 
 constexpr std::int64_t kTermBytes = std::int64_t{1} << 28;  // that one layer may keep as dense terms
 
+std::int64_t num_tokens(const std::vector<std::int64_t>& grid) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : grid) count *= extent;
+  return count;
+}
+
 // [heads, max_hops + 1]
 at::Tensor first_f(std::int64_t heads, int max_hops) {
   return initial_f(max_hops).repeat({heads, 1});
@@ -132,19 +138,28 @@ class SparseSeriesModule final : public MaskModule {
   at::Tensor f_;
 };
 
+std::int64_t num_offsets(const std::vector<std::int64_t>& grid) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : grid) count *= 2 * extent - 1;
+  return count;
+}
+
 // Block-Toeplitz masks of offsets on a grid, all of them 1 at the start. Up to kDenseNodes patches they are
 // gathered, which costs less than the transforms of a fast product.
 class GatheredToeplitzModule final : public DenseMaskModule {
  public:
-  GatheredToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : nodes_(grid[0] * grid[1]) {
-    const std::int64_t columns = 2 * grid[1] - 1;
-    offsets_ = register_parameter("offsets", at::ones({heads, (2 * grid[0] - 1) * columns}));
-    const at::Tensor node = at::arange(nodes_), row = node.floor_divide(grid[1]),
-                     column = node.remainder(grid[1]);
-    const auto offset = [](const at::Tensor& coordinate, std::int64_t size) {
-      return coordinate.unsqueeze(0) - coordinate.unsqueeze(1) + size - 1;
-    };
-    index_ = register_buffer("index", (offset(row, grid[0]) * columns + offset(column, grid[1])).view({-1}));
+  GatheredToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads)
+      : nodes_(num_tokens(grid)) {
+    offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
+    const at::Tensor node = at::arange(nodes_);
+    at::Tensor index = at::zeros({nodes_, nodes_}, at::kLong);
+    std::int64_t stride = nodes_;  // of a coordinate, the last one is the fastest
+    for (const std::int64_t extent : grid) {
+      stride /= extent;
+      const at::Tensor coordinate = node.floor_divide(stride).remainder(extent);
+      index = index * (2 * extent - 1) + coordinate.unsqueeze(0) - coordinate.unsqueeze(1) + extent - 1;
+    }
+    index_ = register_buffer("index", index.view({-1}));
   }
 
   const at::Tensor& parameter() const override { return offsets_; }
@@ -161,17 +176,16 @@ class GatheredToeplitzModule final : public DenseMaskModule {
 
 class ToeplitzModule final : public MaskModule {
  public:
-  ToeplitzModule(std::array<std::int64_t, 2> grid, std::int64_t heads) : grid_(grid) {
-    offsets_ = register_parameter("offsets", at::ones({heads, (2 * grid[0] - 1) * (2 * grid[1] - 1)}));
+  ToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads) : grid_(grid) {
+    offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
   }
 
   MaskPtr mask() const override {
-    return std::make_shared<ToeplitzMask>(std::vector<std::int64_t>(grid_.begin(), grid_.end()), offsets_,
-                                          OffsetTransform::absolute);
+    return std::make_shared<ToeplitzMask>(grid_, offsets_, OffsetTransform::absolute);
   }
 
  private:
-  std::array<std::int64_t, 2> grid_;
+  std::vector<std::int64_t> grid_;
   at::Tensor offsets_;
 };
 
@@ -248,14 +262,14 @@ std::shared_ptr<MaskModule> make_power_series_module(const MaskOptions& options,
 
 }  // namespace
 
-Graph patch_graph(std::array<std::int64_t, 2> grid) {
-  return normalise(grid_graph({grid[0], grid[1]}), Normalisation::symmetric);
+Graph patch_graph(const std::vector<std::int64_t>& grid) {
+  return normalise(grid_graph(grid), Normalisation::symmetric);
 }
 
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site) {
   check(options.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", options.max_hops);
-  const std::int64_t nodes = site.grid[0] * site.grid[1];
+  const std::int64_t nodes = num_tokens(site.grid);
   switch (variant) {
     case AttentionVariant::softmax:
     case AttentionVariant::linear:
@@ -266,6 +280,7 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
     case AttentionVariant::power_series:
       return make_power_series_module(options, site, patch_graph(site.grid));
     case AttentionVariant::softmax_grf:
+    case AttentionVariant::softmax_grf_bias:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:

@@ -21,26 +21,28 @@ Ensembles mask_ensembles(AttentionVariant variant) {
   return variant == AttentionVariant::grf_asymmetric ? Ensembles::asymmetric : Ensembles::shared;
 }
 
-std::optional<VariantParameter> mask_parameter(const VitOptions& options) {
-  const std::int64_t nodes = options.num_patches();
-  switch (options.attention) {
+std::optional<VariantParameter> mask_parameter(AttentionVariant variant, int max_hops, std::int64_t heads,
+                                               const std::vector<std::int64_t>& grid) {
+  std::int64_t nodes = 1, offsets = 1;
+  for (const std::int64_t extent : grid) nodes *= extent, offsets *= 2 * extent - 1;
+  switch (variant) {
     case AttentionVariant::softmax:
     case AttentionVariant::linear:
     case AttentionVariant::neighbours:
       return std::nullopt;
     case AttentionVariant::toeplitz:
-      return VariantParameter{
-          "offsets", {options.heads, (2 * options.grid_height() - 1) * (2 * options.grid_width() - 1)}};
+      return VariantParameter{"offsets", {heads, offsets}};
     case AttentionVariant::learned_features:
-      return VariantParameter{"features", {options.heads, nodes, nodes}};
+      return VariantParameter{"features", {heads, nodes, nodes}};
     case AttentionVariant::power_series:
     case AttentionVariant::softmax_grf:
+    case AttentionVariant::softmax_grf_bias:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
-      return VariantParameter{"f", {options.heads, options.mask.max_hops + 1}};
+      return VariantParameter{"f", {heads, max_hops + 1}};
   }
-  fail("unknown variant of attention {}", static_cast<int>(options.attention));
+  fail("unknown variant of attention {}", static_cast<int>(variant));
 }
 
 at::Tensor initial_f(int max_hops) {

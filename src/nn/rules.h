@@ -25,7 +25,9 @@ struct VariantParameter {
   std::string name;
   std::vector<std::int64_t> sizes;  // [heads, ...]
 };
-std::optional<VariantParameter> mask_parameter(const VitOptions& options);
+// `grid`: extents of the grid of tokens that the mask is on.
+std::optional<VariantParameter> mask_parameter(AttentionVariant variant, int max_hops, std::int64_t heads,
+                                               const std::vector<std::int64_t>& grid);
 // f of one head at the start: [max_hops + 1] float32, e^(-0.01 k), which hardly decays.
 at::Tensor initial_f(int max_hops);
 // Of the walks of a layer. With walks of their own, its heads derive theirs from it (GrfMask::per_head).

@@ -30,7 +30,7 @@ Adam::Adam(std::vector<NamedParameter> parameters, const TrainOptions& options) 
   for (NamedParameter& parameter : parameters) {
     Group& group = by_kind[parameter.kind];
     group.mean.push_back(at::zeros_like(parameter.tensor));
-    group.square.push_back(at::zeros_like(parameter.tensor));
+    group.square.push_back(has_squares() ? at::zeros_like(parameter.tensor) : at::Tensor());
     group.parameters.push_back(std::move(parameter));
   }
   for (auto& [kind, group] : by_kind) {
@@ -58,7 +58,12 @@ void Adam::step(double factor) {
       kernel(at::TensorList(tensors), at::TensorList(gradients), at::TensorList(mean), at::TensorList(square),
              at::TensorList(), at::TensorList(steps), group.learning_rate * factor);
     };
-    if (options_.optimizer == OptimizerKind::adamw) {
+    if (options_.optimizer == OptimizerKind::sgd) {
+      // The momentum starts at 0, so that the first step is one like the others.
+      at::_fused_sgd_(tensors, gradients, mean, group.weight_decay, options_.beta1,
+                      group.learning_rate * factor,
+                      /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false, /*is_first_step=*/false);
+    } else if (options_.optimizer == OptimizerKind::adamw) {
       update([&](auto&&... operands) {
         at::_fused_adamw_(operands..., options_.beta1, options_.beta2, group.weight_decay, options_.epsilon,
                           /*amsgrad=*/false, /*maximize=*/false);
@@ -95,7 +100,7 @@ void Adam::save(std::map<std::string, at::Tensor>& tensors) const {
   for (const Group& group : groups_) {
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
       tensors[kMean + group.parameters[i].name] = group.mean[i];
-      tensors[kSquare + group.parameters[i].name] = group.square[i];
+      if (has_squares()) tensors[kSquare + group.parameters[i].name] = group.square[i];
     }
   }
 }
@@ -103,7 +108,8 @@ void Adam::save(std::map<std::string, at::Tensor>& tensors) const {
 void Adam::load(const SafetensorsFile& file, const std::string& path, std::int64_t steps_done) {
   for (Group& group : groups_) {
     load_parameters(file.tensors, path, kMean, with_tensors(group.parameters, group.mean));
-    load_parameters(file.tensors, path, kSquare, with_tensors(group.parameters, group.square));
+    if (has_squares())
+      load_parameters(file.tensors, path, kSquare, with_tensors(group.parameters, group.square));
   }
   step_.fill_(steps_done);
 }

@@ -1,4 +1,4 @@
-// Adam and AdamW over parameters of different kinds, on torch's fused kernels.
+// Adam, AdamW and SGD with momentum over parameters of different kinds, on torch's fused kernels.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class Adam {
   // scalar on the device: reading it is left to the caller.
   at::Tensor clip_gradients();
 
-  // Moments under "optimizer.mean.NAME" and "optimizer.square.NAME".
+  // Moments under "optimizer.mean.NAME" and "optimizer.square.NAME"; SGD has the former alone, its momentum.
   void save(std::map<std::string, at::Tensor>& tensors) const;
   void load(const SafetensorsFile& file, const std::string& path, std::int64_t steps_done);
 
@@ -33,6 +33,8 @@ class Adam {
     std::vector<NamedParameter> parameters;
     std::vector<at::Tensor> mean, square;
   };
+  bool has_squares() const { return options_.optimizer != OptimizerKind::sgd; }
+
   TrainOptions options_;
   std::vector<Group> groups_;
   at::Tensor step_;  // [1] float32 on the device: steps done

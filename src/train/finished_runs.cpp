@@ -73,7 +73,14 @@ Json parse_result(const std::string& text, const std::string& path) {
   for (const char* key : {"attention", "data", "device"}) require(key, value(key).is_string(), "a string");
   require("grid", is_list(value("grid"), &Json::is_number) && json["grid"].size() == 2, "two numbers");
   require("classes", is_list(value("classes"), &Json::is_string), "a list of names");
-  if (json.contains("data_share")) require("data_share", value("data_share").is_number(), "a number");
+  for (const char* key :
+       {"data_share", "frames", "tubelet", "temporal_layers"}) {  // the last three: of clips
+    if (json.contains(key)) require(key, value(key).is_number(), "a number");
+  }
+  for (const char* key : {"encoder", "temporal_attention", "frame_order"}) {
+    if (json.contains(key)) require(key, value(key).is_string(), "a string");
+  }
+  if (json.contains("f_layers")) require("f_layers", is_list(value("f_layers"), &Json::is_number), "numbers");
   for (const char* key : {"f", "modulation"}) {  // modulation: its name before version 0.1
     if (!json.contains(key)) continue;
     bool valid = json[key].is_array();
@@ -98,11 +105,14 @@ std::optional<Json> read_result(const std::string& folder) {
 }
 
 std::vector<FinishedRun> find_finished_runs(const std::string& folder) {
-  const std::vector<std::string>& known = image_table_variants();
-  std::vector<std::string> variants = known;
-  for (const std::string& name : subfolders(folder)) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) variants.push_back(name);
-  }
+  std::vector<std::string> variants = image_table_variants();
+  const auto add_new = [&variants](const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (std::find(variants.begin(), variants.end(), name) == variants.end()) variants.push_back(name);
+    }
+  };
+  add_new(video_table_variants());
+  add_new(subfolders(folder));
   std::vector<FinishedRun> runs;
   for (const std::string& variant : variants) {
     std::vector<FinishedRun> own;

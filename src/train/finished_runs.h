@@ -27,7 +27,7 @@ struct FinishedRun {
 };
 
 // FOLDER/VARIANT/seed-S/result.json of all variants and seeds that are there; variants in the order of
-// image_table_variants(), then others by name; seeds ascending.
+// image_table_variants(), then of video_table_variants(), then others by name; seeds ascending.
 std::vector<FinishedRun> find_finished_runs(const std::string& folder);
 
 // {"runs": [...], "variants": [{"variant", "seeds", "accuracy_mean", "accuracy_se", ...}]}. The standard

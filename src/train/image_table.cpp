@@ -12,6 +12,7 @@
 #include "io/files.h"
 #include "io/folder_lock.h"
 #include "train/finished_runs.h"
+#include "train/settings.h"
 
 namespace topomask {
 namespace {
@@ -31,6 +32,55 @@ std::int64_t number_of_walks(const std::string& variant) {
   check(error == std::errc() && rest == end && walks >= 1, "variants: expected {}N with N walks, got '{}'",
         kWalksPrefix, variant);
   return walks;
+}
+
+// NAME@key=value@key=value: a variant with other settings.
+struct ChangedVariant {
+  std::string name;
+  SettingValues changes;
+};
+
+ChangedVariant split_changes(const std::string& variant) {
+  ChangedVariant result;
+  std::size_t end = std::min(variant.find('@'), variant.size());
+  result.name = variant.substr(0, end);
+  while (end < variant.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(variant.find('@', begin), variant.size());
+    const std::string change = variant.substr(begin, end - begin);
+    const std::size_t equals = change.find('=');
+    check(equals != std::string::npos && change.find('/') == std::string::npos,
+          "variants: expected NAME@key=value, got '{}'", variant);
+    const std::string key = change.substr(0, equals);
+    // What all runs of a table share, and what the name says already.
+    for (const char* fixed : {"data", "seed", "preset", "attention", "encoder", "frame-order"})
+      check(key != fixed, "variants: '{}' cannot change {}", variant, fixed);
+    result.changes.emplace_back(key, change.substr(equals + 1));
+  }
+  return result;
+}
+
+constexpr std::string_view kJointPrefix = "joint-", kTimeSuffix = "+time";
+
+// What a variant changes in a video model, beside the attention that is left of its name.
+struct VideoVariant {
+  std::string attention;
+  bool joint = false, over_time = false;
+  FrameOrder order = FrameOrder::given;
+};
+
+VideoVariant parse_video_variant(std::string name) {
+  VideoVariant variant;
+  if (name == "shuffled-frames" || name == "single-frame") {
+    variant.order = name == "single-frame" ? FrameOrder::single : FrameOrder::shuffled;
+    name = attention_variant_name(AttentionVariant::softmax_grf);
+  }
+  variant.joint = name.starts_with(kJointPrefix);
+  if (variant.joint) name.erase(0, kJointPrefix.size());
+  variant.over_time = !variant.joint && name.ends_with(kTimeSuffix);  // a joint encoder has no other time
+  if (variant.over_time) name.erase(name.size() - kTimeSuffix.size());
+  variant.attention = name;
+  return variant;
 }
 
 // All slices of an experiment share their settings.
@@ -62,7 +112,8 @@ void check_finished_runs(const ImageTable& table, const DataFingerprint& fingerp
 // One process at a time, or one that looked earlier could replace the results of one that looked later.
 std::string merge_results(const ImageTable& table) {
   const FolderLock lock(table.folder, FolderLock::Wait::yes);
-  Json summary = {{"experiment", "image-table"}, {"data", table.settings.data}};
+  Json summary = {{"experiment", table.settings.is_video() ? "video-table" : "image-table"},
+                  {"data", table.settings.data}};
   summary.update(summarise_runs(find_finished_runs(table.folder)));
   write_file(path_inside(table.folder, kSummaryFile), summary.dump(1) + "\n");
   return summary.dump();
@@ -77,32 +128,56 @@ const std::vector<std::string>& image_table_variants() {
   return names;
 }
 
-void check_image_table_variant(const std::string& variant) {
-  if (variant.starts_with(kWalksPrefix)) {
-    number_of_walks(variant);
+const std::vector<std::string>& video_table_variants() {
+  static const std::vector<std::string> names = {
+      "softmax",      "softmax+grf",      "softmax+grf-bias", "linear",
+      "grf",          "softmax+grf+time", "grf+time",         "joint-softmax",
+      "joint-linear", "joint-grf",        "shuffled-frames",  "single-frame"};
+  return names;
+}
+
+void check_image_table_variant(const std::string& variant, bool video) {
+  const ChangedVariant changed = split_changes(variant);
+  VitSettings scratch = video ? VitSettings::video() : VitSettings();
+  list_settings(scratch).apply(changed.changes);
+  const std::string attention = video ? parse_video_variant(changed.name).attention : changed.name;
+  if (attention.starts_with(kWalksPrefix)) {
+    number_of_walks(attention);
     return;
   }
-  const std::vector<std::string>& known = attention_variant_names();
-  const bool found = std::find(known.begin(), known.end(), variant) != known.end();
-  check(found, "variants: unknown value '{}'{}", variant, did_you_mean(variant, known));
+  std::vector<std::string> known = attention_variant_names();
+  if (std::find(known.begin(), known.end(), attention) != known.end()) return;
+  if (video) known.insert(known.end(), video_table_variants().begin(), video_table_variants().end());
+  fail("variants: unknown value '{}'{}", changed.name, did_you_mean(changed.name, known));
 }
 
 VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed) {
-  check_image_table_variant(variant);
+  check_image_table_variant(variant, settings.is_video());
   settings.seed = seed;
-  if (!variant.starts_with(kWalksPrefix)) {
-    settings.model.attention = parse_attention_variant(variant);
-    return settings;
+  const ChangedVariant changed = split_changes(variant);
+  VideoVariant parts = {.attention = changed.name};
+  if (settings.is_video()) {
+    parts = parse_video_variant(changed.name);
+    if (parts.joint) settings.model.encoder = Encoder::joint;
+    settings.frame_order = parts.order;
   }
-  settings.model.attention = AttentionVariant::grf;
-  settings.model.mask.num_walks = number_of_walks(variant);
-  settings.model.mask.p_halt = kAblationHalt;
+  if (parts.attention.starts_with(kWalksPrefix)) {
+    settings.model.attention = AttentionVariant::grf;
+    settings.model.mask.num_walks = number_of_walks(parts.attention);
+    settings.model.mask.p_halt = kAblationHalt;
+  } else {
+    settings.model.attention = parse_attention_variant(parts.attention);
+  }
+  if (parts.over_time) settings.model.temporal_attention = settings.model.attention;
+  list_settings(settings).apply(changed.changes);
   return settings;
 }
 
 ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallbacks& callbacks) {
-  const std::vector<std::string>& variants = table.variants.empty() ? image_table_variants() : table.variants;
-  for (const std::string& variant : variants) check_image_table_variant(variant);
+  const bool video = table.settings.is_video();
+  const std::vector<std::string>& all = video ? video_table_variants() : image_table_variants();
+  const std::vector<std::string>& variants = table.variants.empty() ? all : table.variants;
+  for (const std::string& variant : variants) check_image_table_variant(variant, video);
   check(!table.seeds.empty(), "image table: expected at least one seed");
   table.settings.train_options();
   check_settings(table);  // before the data are read, which may take long

@@ -1,4 +1,5 @@
 #include "core/check.h"
+#include "models/token_stacks.h"
 #include "topomask/image_training.h"
 #include "topomask/kernels.h"
 #include "topomask/models.h"
@@ -10,11 +11,14 @@ VitOptions fit_to_data(VitOptions options, const ImageData& data) {
   options.channels = data.channels;
   options.height = data.height;
   options.width = data.width;
+  options.frames = data.frames;
   options.num_classes = data.num_classes();
   return options;
 }
 
 namespace {
+
+constexpr std::int64_t kLargestMasks = std::int64_t{1} << 26;  // entries of all layers and heads
 
 LoaderOptions loader_options(const ImageTaskOptions& options, LoaderMode mode) {
   LoaderOptions loader;
@@ -25,6 +29,10 @@ LoaderOptions loader_options(const ImageTaskOptions& options, LoaderMode mode) {
   loader.workers = options.workers;
   loader.skip_bad = options.skip_bad;
   return loader;
+}
+
+std::string describe_frames(std::int64_t frames) {
+  return frames == 1 ? "single images" : fmt::format("clips of {} frames", frames);
 }
 
 // Targets are distributions: smoothed or mixed labels.
@@ -65,6 +73,10 @@ struct ImageClassification::Implementation {
   DataClock data_clock;
   Augmenter augmenter;
   BatchLoader training_batches, validation_batches;
+
+  void reorder(Batch& batch) const {
+    batch.images = reorder_frames(batch, options.frame_order, options.seed);
+  }
 };
 
 ImageClassification::ImageClassification(const ImageData& data, const ImageTaskOptions& options) {
@@ -75,6 +87,10 @@ ImageClassification::ImageClassification(const ImageData& data, const ImageTaskO
         "the model is for {} classes of {}x{}x{} images, the data are {} classes of {}x{}x{}",
         model.num_classes, model.channels, model.height, model.width, data.num_classes(), data.channels,
         data.height, data.width);
+  check(model.frames == data.frames, "the model is for {}, the data are {}", describe_frames(model.frames),
+        describe_frames(data.frames));
+  check(options.frame_order == FrameOrder::given || data.frames > 1,
+        "training: frame-order {} is for clips, the data are single images", word_of(options.frame_order));
   check_vit_options(model);
   implementation_ = std::make_unique<Implementation>(data, options);
 }
@@ -105,8 +121,9 @@ void ImageClassification::start_epoch(std::int64_t epoch, std::int64_t batch) {
 Task::Loss ImageClassification::loss() {
   Implementation& self = *implementation_;
   self.data_clock.start();
-  const std::optional<Batch> batch = self.training_batches.next();
+  std::optional<Batch> batch = self.training_batches.next();
   check(batch.has_value(), "training: the epoch has no batch left");
+  self.reorder(*batch);
   const AugmentedBatch input = self.augmenter.augment(*batch);
   self.data_clock.stop();
   const at::Tensor logits = self.model->forward(input.images);
@@ -128,7 +145,8 @@ Evaluation ImageClassification::evaluate() {
   at::Tensor loss = at::zeros({}, sums), hits = at::zeros({}, sums);
   Evaluation result;
   self.validation_batches.start_epoch(0);
-  while (const std::optional<Batch> batch = self.validation_batches.next()) {
+  while (std::optional<Batch> batch = self.validation_batches.next()) {
+    self.reorder(*batch);
     const at::Tensor scores = logits(batch->images).to(at::kFloat);
     loss.sub_(at::log_softmax(scores, -1).gather(1, batch->labels.unsqueeze(1)).sum());
     hits.add_((scores.argmax(-1) == batch->labels).sum());
@@ -155,19 +173,28 @@ std::int64_t ImageClassification::skipped_images() const {
 std::vector<MaskSnapshot> ImageClassification::masks() const {
   const at::NoGradGuard no_grad;
   const VitOptions& options = implementation_->options.model;
-  const Graph graph = patch_graph({options.grid_height(), options.grid_width()});
+  const std::vector<TokenStack> stacks = token_stacks(options);
+  std::int64_t entries = 0;
+  for (const TokenStack& stack : stacks)
+    entries += stack.layers * options.heads * stack.num_tokens() * stack.num_tokens();
   std::vector<MaskSnapshot> result;
-  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
-    const std::shared_ptr<MaskModule> module = implementation_->model->mask(layer);
-    if (module == nullptr) continue;
-    MaskSnapshot snapshot;
-    snapshot.layer = layer;
-    snapshot.used = module->mask()->dense(at::kFloat).to(at::kCPU);
-    if (const at::Tensor* f = module->named_parameters(false).find("f")) {
-      snapshot.f = f->detach().to(at::kCPU, at::kFloat);
-      snapshot.exact = exact_masks(snapshot.f, options.attention == AttentionVariant::grf_asymmetric, graph);
+  for (const TokenStack& stack : stacks) {
+    const Graph graph = patch_graph(stack.grid);
+    for (std::int64_t layer = stack.first_layer; layer < stack.first_layer + stack.layers; ++layer) {
+      const std::shared_ptr<MaskModule> module = implementation_->model->mask(layer);
+      if (module == nullptr) continue;
+      MaskSnapshot snapshot;
+      snapshot.layer = layer;
+      snapshot.grid = stack.grid;
+      const bool written_out = entries <= kLargestMasks;
+      if (written_out) snapshot.used = module->mask()->dense(at::kFloat).to(at::kCPU);
+      if (const at::Tensor* f = module->named_parameters(false).find("f")) {
+        snapshot.f = f->detach().to(at::kCPU, at::kFloat);
+        const bool asymmetric = stack.attention == AttentionVariant::grf_asymmetric;
+        if (written_out) snapshot.exact = exact_masks(snapshot.f, asymmetric, graph);
+      }
+      result.push_back(std::move(snapshot));
     }
-    result.push_back(std::move(snapshot));
   }
   return result;
 }
@@ -189,8 +216,9 @@ Predictions ImageClassification::predict_examples(std::int64_t count) {
   LoaderOptions loader = loader_options(self.options, LoaderMode::evaluation);
   loader.batch_size = taken;
   BatchLoader batches(chosen, loader);
-  const std::optional<Batch> batch = batches.next();
+  std::optional<Batch> batch = batches.next();
   check(batch.has_value(), "predictions: none of the chosen images can be read");
+  self.reorder(*batch);
   return {indices.index_select(0, batch->indices), batch->images.to(at::kCPU), batch->labels.to(at::kCPU),
           at::softmax(logits(batch->images).to(at::kFloat), -1).to(at::kCPU)};
 }

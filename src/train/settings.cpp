@@ -159,9 +159,10 @@ void Settings::read_toml(const std::string& path) const {
   read_toml_text(read_file(path, {.max_file_size = kMostBytes}), path);
 }
 
-std::string Settings::to_toml() const {
+std::string Settings::to_toml(const std::string& without_section) const {
   std::string text, section;
   for (const Setting& setting : settings_) {
+    if (setting.section == without_section) continue;
     if (setting.section != section)
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", setting.section);
     section = setting.section;

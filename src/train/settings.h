@@ -49,7 +49,7 @@ class Settings {
   // Keys stand in their section or before all sections. Unknown ones are errors that suggest the nearest.
   void read_toml(const std::string& path) const;
   void read_toml_text(const std::string& text, const std::string& name) const;
-  std::string to_toml() const;
+  std::string to_toml(const std::string& without_section = "") const;
   // The value that words or a file give to a key, without applying anything; "" where they give none.
   static std::string peek(const SettingValues& given, const std::string& key);
   static std::string peek_toml(const std::string& path, const std::string& key);
@@ -66,6 +66,8 @@ class Settings {
   std::string section_;
   std::vector<Setting> settings_;
 };
+
+inline constexpr const char* kVideoSection = "video";  // settings of clips alone
 
 // The settings of a run as a list; it refers to `settings` and must not outlive it.
 Settings list_settings(VitSettings& settings);

@@ -55,6 +55,7 @@ VitCheckpoint read_vit_checkpoint(const std::string& path) {
     json.at("height").get_to(model.height);
     json.at("width").get_to(model.width);
     json.at("patch").get_to(model.patch);
+    model.frames = json.value("frames", std::int64_t{1});
     return 0;
   });
   const std::string prefix = weight_prefix(file);

@@ -48,6 +48,7 @@ Json mask_json(const VitOptions& o) {
       arguments = {{"hops", o.mask.neighbour_hops}};
       break;
     case AttentionVariant::softmax_grf:
+    case AttentionVariant::softmax_grf_bias:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
@@ -61,7 +62,8 @@ Json mask_json(const VitOptions& o) {
                         {"importance_weights", has_importance_weights(o.attention)}});
       break;
   }
-  const std::optional<VariantParameter> parameter = mask_parameter(o);
+  const std::optional<VariantParameter> parameter =
+      mask_parameter(o.attention, o.mask.max_hops, o.heads, {o.grid_height(), o.grid_width()});
   if (parameter && parameter->name == "f") init = floats(initial_f(o.mask.max_hops));
   if (parameter && parameter->name == "offsets")
     init = std::vector<double>(static_cast<std::size_t>(parameter->sizes[1]), 1.0);
@@ -148,6 +150,9 @@ constexpr const char* kDerived[] = {"mean",          "stddev", "class_names", "g
 
 std::string vit_settings_json(const VitOptions& options, const ImageFormat& images) {
   check_vit_options(options);
+  check(options.encoder == Encoder::image && options.attention != AttentionVariant::softmax_grf_bias,
+        "vit: a model {} is known in C++ and on the command line alone",
+        options.encoder == Encoder::image ? "with attention softmax+grf-bias" : "of clips");
   Json json = Json::object();
   for (const Field& field : fields()) json[field.key] = field.get(options);
   const auto channels = static_cast<std::size_t>(options.channels);

@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kExamples = 24;
-constexpr std::int64_t kLargestMasks = std::int64_t{1} << 26;  // entries of all layers and heads in a file
 
 // Names of classes need not be UTF-8.
 std::string dump(const Json& json, int indent = -1) {
@@ -50,15 +49,15 @@ double median_of_epochs(const RunFolder& folder, const Value& value) {
 
 void write_masks(const RunFolder& folder, const std::vector<MaskSnapshot>& masks) {
   SafetensorsFile file;
-  std::int64_t entries = 0;
   for (const MaskSnapshot& mask : masks) {
+    if (!mask.used.defined()) continue;
     const std::string layer = fmt::format("layer.{}.", mask.layer);
     // Half precision is more than a picture shows.
     file.tensors[layer + "used"] = mask.used.to(at::kHalf);
+    file.metadata[layer + "grid"] = Json(mask.grid).dump();
     if (mask.exact.defined()) file.tensors[layer + "exact"] = mask.exact.to(at::kHalf);
-    entries += mask.used.numel();
   }
-  if (masks.empty() || entries > kLargestMasks) return;
+  if (file.tensors.empty()) return;
   write_safetensors(folder.file(kMasksFile), file);
 }
 
@@ -82,9 +81,11 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
   const auto data_share = [](const Json& epoch) {
     return epoch.value("data_seconds", 0.0) / std::max(epoch.value("train_seconds", 0.0), 1e-9);
   };
-  Json f = Json::array();
+  Json f = Json::array(), f_layers = Json::array();
   for (const MaskSnapshot& mask : masks) {
-    if (mask.f.defined()) f.push_back(to_rows(mask.f));
+    if (!mask.f.defined()) continue;
+    f.push_back(to_rows(mask.f));
+    f_layers.push_back(mask.layer);
   }
   Json json = {{"attention", attention_variant_name(options.model.attention)},
                {"seed", settings.seed},
@@ -111,6 +112,15 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
                {"heads", options.model.heads},
                {"classes", data.class_names}};
   if (!f.empty()) json["f"] = f;  // [layers][heads][k]
+  if (settings.is_video()) {
+    json["encoder"] = word_of(options.model.encoder);
+    json["frames"] = options.model.frames;
+    json["tubelet"] = options.model.tubelet;
+    json["temporal_layers"] = options.model.total_layers() - options.model.layers;
+    json["temporal_attention"] = attention_variant_name(options.model.temporal_attention);
+    json["frame_order"] = word_of(settings.frame_order);
+    json["f_layers"] = f_layers;  // which of the layers have the f above
+  }
   return json;
 }
 
@@ -131,9 +141,10 @@ using Metadata = std::map<std::string, std::string>;
 Metadata describe_run(const VitSettings& settings, const ImageData& data, const DataFingerprint& fingerprint,
                       const VitOptions& model) {
   const Json normalisation = {{"mean", data.mean}, {"stddev", data.stddev}};
-  const Json images = {
+  Json images = {
       {"channels", data.channels}, {"height", data.height}, {"width", data.width}, {"patch", model.patch}};
-  return {{kModelKey, "vit"},
+  if (settings.is_video()) images["frames"] = data.frames;
+  return {{kModelKey, settings.kind()},
           {kSettingsKey, settings.to_toml()},
           {kNormalisationKey, normalisation.dump()},
           {kImagesKey, images.dump()},

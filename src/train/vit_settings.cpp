@@ -37,6 +37,7 @@ std::span<const Word<OptimizerKind>> words<OptimizerKind>() {
   static constexpr Word<OptimizerKind> kWords[] = {
       {OptimizerKind::adamw, "adamw", "decoupled decay"},
       {OptimizerKind::adam, "adam", "decay as a part of the gradient"},
+      {OptimizerKind::sgd, "sgd", "momentum beta1, decay as a part of the gradient"},
   };
   return kWords;
 }
@@ -49,13 +50,17 @@ void VitSettings::apply_preset(const std::string& name) {
 Settings list_settings(VitSettings& s) {
   Settings list;
   list.section("data");
-  list.add("data", s.data, "Which images; 'topomask train vit --help' lists the forms");
+  list.add("data", s.data,
+           fmt::format("Which {}; 'topomask train {} --help' lists the forms",
+                       s.is_video() ? "clips" : "images", s.kind()));
   list.add("batch", s.batch, "Images in a batch");
   list.add("workers", s.workers, "Threads that decode images; 0: one per core");
   list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
 
   list.section("model");
-  list.add("preset", s.preset, "tiny, small or b16 (the paper's): layers, widths, heads, patches, pooling");
+  list.add("preset", s.preset,
+           fmt::format("{} (the paper's): layers, widths, heads, patches, pooling",
+                       s.is_video() ? "tiny, small or b16x2" : "tiny, small or b16"));
   list.add_choice("attention", s.model.attention, "Variant of attention");
   list.add("patch", s.patch, "Side of a patch in pixels; 0: chosen by the preset and the data");
   list.add("layers", s.model.layers, "Transformer blocks");
@@ -67,6 +72,15 @@ Settings list_settings(VitSettings& s) {
   list.add_choice("initial-weights", s.model.initial_weights, "Distribution of the weights at the start");
   list.add("initial-positions", s.model.initial_positions,
            "Standard deviation of position embeddings at the start");
+
+  list.section(kVideoSection);
+  list.add_choice("encoder", s.model.encoder, "How the tokens of a clip meet");
+  list.add("tubelet", s.model.tubelet, "Frames in a tubelet, a patch that lasts");
+  list.add("temporal-layers", s.model.temporal_layers,
+           "Transformer blocks over moments, of a factorised encoder");
+  list.add_choice("temporal-attention", s.model.temporal_attention,
+                  "Variant of attention between moments, of a factorised encoder; its mask is on a path");
+  list.add_choice("frame-order", s.frame_order, "What is shown of a clip, in training and evaluation");
 
   list.section("mask");
   list.add("walks", s.model.mask.num_walks, "Walks from every patch");
@@ -116,8 +130,24 @@ Settings list_settings(VitSettings& s) {
   return list;
 }
 
-VitSettings VitSettings::from(const SettingValues& given, const std::string& config_path) {
+VitSettings VitSettings::video() {
   VitSettings settings;
+  settings.data = "motion:32";
+  settings.model.encoder = Encoder::factorised;
+  settings.apply_preset("tiny");
+  settings.batch = 32;
+  settings.train.epochs = 10;
+  settings.train.learning_rate = 2e-3;
+  settings.train.warmup_epochs = 1;
+  return settings;
+}
+
+VitSettings VitSettings::from(const SettingValues& given, const std::string& config_path,
+                              VitSettings settings) {
+  if (!settings.is_video() && !config_path.empty()) {
+    const std::string encoder = Settings::peek_toml(config_path, "encoder");
+    if (!encoder.empty() && encoder != word_of(Encoder::image)) settings = video();
+  }
   std::string preset_name = Settings::peek(given, "preset");
   if (preset_name.empty() && !config_path.empty()) preset_name = Settings::peek_toml(config_path, "preset");
   if (!preset_name.empty()) settings.apply_preset(preset_name);
@@ -135,7 +165,7 @@ VitSettings VitSettings::from_toml_text(const std::string& text, const std::stri
 
 std::string VitSettings::to_toml() const {
   VitSettings copy = *this;
-  return list_settings(copy).to_toml();
+  return list_settings(copy).to_toml(is_video() ? "" : kVideoSection);
 }
 
 ImageData VitSettings::open_data() const {
@@ -153,13 +183,16 @@ VitOptions with_seeds(VitOptions model, std::uint64_t seed) {
 
 ImageTaskOptions VitSettings::task_options(const ImageData& images) const {
   ImageTaskOptions options;
+  check(is_video() == (images.frames > 1), "--data {}: holds {}, use 'topomask train {}' with it",
+        images.spec, images.frames > 1 ? "clips" : "single images", images.frames > 1 ? "vivit" : "vit");
   options.model = with_seeds(fit_to_data(model, images), seed);
   if (patch > 0) {
     options.model.patch = patch;
-  } else if (preset != "b16") {
+  } else if (preset != "b16" && preset != "b16x2") {
     options.model.patch = images.patch_size;
   }
   options.augment = augment;
+  options.frame_order = frame_order;
   options.batch_size = batch;
   options.seed = stream_seed(seed, Stream::order);
   options.device = parse_device(device);
@@ -177,7 +210,7 @@ TrainOptions VitSettings::train_options() const {
 }
 
 std::string VitSettings::default_folder() const {
-  return fmt::format("runs/vit-{}-seed-{}", attention_variant_name(model.attention), seed);
+  return fmt::format("runs/{}-{}-seed-{}", kind(), attention_variant_name(model.attention), seed);
 }
 
 std::string difference(const VitSettings& saved, const VitSettings& now) {

@@ -128,8 +128,9 @@ TEST(Train, PrintsTheSettingsOfEveryRecipe) {
   for (const auto& entry : fs::directory_iterator(TOPOMASK_RECIPES)) {
     SCOPED_TRACE(entry.path().string());
     ++recipes;
+    const bool video = read_whole_file(entry.path().string()).find("\n[video]\n") != std::string::npos;
     const ProgramResult first =
-        run_program({"train", "vit", "--config", entry.path().string(), "--print-config"});
+        run_program({"train", video ? "vivit" : "vit", "--config", entry.path().string(), "--print-config"});
     ASSERT_EQ(first.status, 0) << first.err;
     const auto printed = toml_values(first.out);
     for (const auto& [key, value] : toml_values(read_whole_file(entry.path().string()))) {
@@ -142,9 +143,10 @@ TEST(Train, PrintsTheSettingsOfEveryRecipe) {
     }
     // What is printed is a recipe, too, and the command line wins over it.
     const std::string again = folder.write("again.toml", first.out);
-    EXPECT_EQ(run_program({"train", "vit", "--config", again, "--print-config"}).out, first.out);
+    const std::string kind = video ? "vivit" : "vit";
+    EXPECT_EQ(run_program({"train", kind, "--config", again, "--print-config"}).out, first.out);
     const ProgramResult changed =
-        run_program({"train", "vit", "--config", again, "--print-config", "--epochs", "3"});
+        run_program({"train", kind, "--config", again, "--print-config", "--epochs", "3"});
     EXPECT_EQ(toml_values(changed.out).at("epochs"), "3");
   }
   EXPECT_GE(recipes, 3u);
@@ -288,6 +290,63 @@ TEST(Train, SaysThatADiskIsFull) {
   fs::create_symlink("/dev/full", folder.path("run/metrics.jsonl"));
   expect_rejected(training(folder.path("run"), {"--epochs", "1"}),
                   "metrics.jsonl: cannot be written (No space left");
+}
+
+const std::vector<std::string> kTinyClips = with({"--data", "motion:12,frames=4,train=64,val=32"}, kSizes);
+
+TEST(TrainVivit, LearnsResumesAndIsEvaluated) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path("run");
+  const std::vector<std::string> command =
+      with({"train", "vivit", "--out", out, "--epochs", "2", "--temporal-attention", "grf"}, kTinyClips);
+  EXPECT_EQ(run_program(with(command, {"--time-limit", "0.001", "--quiet"})).status, 130);
+  expect_rejected({"train", "vit", "--resume", "--out", out}, "use 'topomask train vivit'");
+  const nlohmann::json result = run_json({"train", "vivit", "--resume", "--out", out});
+  EXPECT_EQ(result["epochs"], 2);
+  EXPECT_EQ(result["frames"], 4);
+  EXPECT_EQ(result["f_layers"], (std::vector<int>{0, 1}));
+  const nlohmann::json last = run_json({"eval", "--checkpoint", out + "/last.safetensors"});
+  EXPECT_EQ(last["accuracy"], result["accuracy"]);
+  EXPECT_EQ(last["images"], 32);
+  run_json({"report", out});
+  EXPECT_THAT(read_whole_file(out + "/report.html"), HasSubstr("\"frames\":4"));
+}
+
+TEST(TrainVivit, SaysWhatDoesNotFit) {
+  const TemporaryDirectory folder;
+  const auto train = [&](const char* kind, const std::string& data,
+                         const std::vector<std::string>& more = {}) {
+    return with(with({"train", kind, "--out", folder.path("run"), "--data", data}, kSizes), more);
+  };
+  const std::string clips = "motion:12,frames=4,train=64,val=32";
+  expect_rejected(train("vivit", "strokes:12,train=8,val=8"),
+                  "single images, use 'topomask train vit' with it");
+  expect_rejected(train("vit", clips), "holds clips, use 'topomask train vivit' with it");
+  expect_rejected(train("vivit", clips, {"--encoder", "image"}), "those of a vit: use 'topomask train vit'");
+  expect_rejected(train("vivit", clips, {"--tubelet", "3"}), "tubelets of 3 frames do not divide clips of 4");
+  expect_rejected(train("vivit", clips, {"--preset", "b16"}), "did you mean 'b16x2'?");
+  expect_rejected(train("vit", clips, {"--tubelet", "2"}), "--tubelet");
+  expect_rejected(train("vivit", "video-folder:" + folder.path("none")), "--data: ");
+}
+
+TEST(VideoTable, HasItsVariantsAndControls) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path("table");
+  const std::vector<std::string> variants = {"softmax+grf", "joint-grf", "shuffled-frames", "single-frame"};
+  const nlohmann::json table = run_json(
+      with({"experiment", "video-table", "--variants", "single-frame,joint-grf,softmax+grf,shuffled-frames",
+            "--seeds", "0", "--epochs", "1", "--out", out},
+           kTinyClips));
+  EXPECT_EQ(table["experiment"], "video-table");
+  ASSERT_EQ(table["variants"].size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(table["variants"][i]["variant"], variants[i]);
+  EXPECT_THAT(read_whole_file(out + "/single-frame/seed-0/config.toml"), HasSubstr("frame-order = 'single'"));
+  EXPECT_THAT(read_whole_file(out + "/joint-grf/seed-0/config.toml"), HasSubstr("encoder = 'joint'"));
+  const std::string page = read_whole_file(out + "/report.html");
+  EXPECT_THAT(page, HasSubstr("\"grid\":[2,3,3]"));  // the mask of a joint encoder
+  EXPECT_THAT(page, HasSubstr("\"frame_order\":\"shuffled\""));
+  expect_rejected(with({"experiment", "image-table", "--out", out}, kTinyClips),
+                  "choose another folder for another experiment");
 }
 
 TEST(ImageTable, RunsWhatIsMissingAndMergesWhatIsThere) {

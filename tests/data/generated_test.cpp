@@ -119,6 +119,159 @@ TEST(Strokes, NoPositionPrefersAnOrientation) {
   }
 }
 
+// --- motion ----------------------------------------------------------------------------------------------
+
+Bytes motion(const MotionOptions& options, int label, std::uint64_t seed) {
+  Bytes pixels(static_cast<std::size_t>(options.frames) * options.size * options.size);
+  draw_motion(options, label, seed, pixels.data());
+  return pixels;
+}
+
+Bytes frame_of(const Bytes& clip, const MotionOptions& options, int frame) {
+  const auto bytes = static_cast<std::ptrdiff_t>(options.size) * options.size;
+  return Bytes(clip.begin() + frame * bytes, clip.begin() + (frame + 1) * bytes);
+}
+
+// Twice the angle of a cell's stroke, by the second moments of its brightness.
+double double_angle(const Bytes& pixels, const MotionOptions& options, int cell) {
+  const int row = cell / options.grid(), column = cell % options.grid();
+  double difference = 0, mixed = 0;
+  for (int y = 0; y < options.cell; ++y) {
+    for (int x = 0; x < options.cell; ++x) {
+      const double weight = pixels[static_cast<std::size_t>((row * options.cell + y) * options.size +
+                                                            column * options.cell + x)];
+      const double dx = x + 0.5 - options.cell / 2.0, dy = y + 0.5 - options.cell / 2.0;
+      difference += weight * (dx * dx - dy * dy), mixed += weight * dx * dy;
+    }
+  }
+  return std::atan2(2 * mixed, difference);
+}
+
+// How every cell turns, by the pixels of the clip in a given order of its frames.
+std::vector<double> seen_turns(const Bytes& clip, const MotionOptions& options,
+                               const std::vector<int>& order) {
+  std::vector<double> turns(static_cast<std::size_t>(options.grid() * options.grid()), 0);
+  for (std::size_t t = 0; t + 1 < order.size(); ++t) {
+    const Bytes now = frame_of(clip, options, order[t]), next = frame_of(clip, options, order[t + 1]);
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      const auto cell = static_cast<int>(i);
+      turns[i] += std::sin(double_angle(next, options, cell) - double_angle(now, options, cell));
+    }
+  }
+  for (double& turn : turns) turn = turn > 3 ? 1 : turn < -3 ? -1 : 0;
+  return turns;
+}
+
+// Class 0 where more neighbours both turn clockwise than both turn the other way.
+int class_by_clusters(const std::vector<double>& turns, int grid) {
+  double sum = 0;
+  for (int i = 0; i < grid * grid; ++i) {
+    const int row = i / grid, column = i % grid;
+    for (const int j : {row * grid + (column + 1) % grid, (row + 1) % grid * grid + column}) {
+      const double own = turns[static_cast<std::size_t>(i)], other = turns[static_cast<std::size_t>(j)];
+      if (own == other) sum += own;
+    }
+  }
+  return sum > 0 ? 0 : 1;
+}
+
+TEST(Motion, NeighboursTellTheClassInTheOrderOfTheFramesAlone) {
+  const MotionOptions options;
+  std::vector<int> order(8), shuffled(8);
+  std::iota(order.begin(), order.end(), 0);
+  RandomStream random(1, 2);
+  int right = 0, right_shuffled = 0, clips = 0, cells_right = 0, cells = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    for (int label = 0; label < 2; ++label, ++clips) {
+      const Bytes clip = motion(options, label, seed);
+      const std::vector<std::int8_t> truth = arrange_motion(options, label, seed);
+      const std::vector<double> seen = seen_turns(clip, options, order);
+      for (std::size_t i = 0; i < truth.size(); ++i, ++cells) cells_right += seen[i] == truth[i];
+      right += class_by_clusters(seen, options.grid()) == label;
+      shuffled = order;
+      for (std::size_t i = 7; i > 0; --i) std::swap(shuffled[i], shuffled[random.next_below(i + 1)]);
+      right_shuffled += class_by_clusters(seen_turns(clip, options, shuffled), options.grid()) == label;
+    }
+  }
+  EXPECT_GT(cells_right, 0.9 * cells);
+  EXPECT_GT(right, 0.95 * clips);
+  const double standard_error = std::sqrt(0.25 / clips);
+  EXPECT_NEAR(static_cast<double>(right_shuffled) / clips, 0.5, 4 * standard_error);
+}
+
+// Whatever a model sees of a clip without the order of its frames, it sees of the other class as well.
+TEST(Motion, OneClassIsTheReversalOfTheOther) {
+  MotionOptions options;
+  options.noise = 0;
+  for (const int frames : {2, 5, 8}) {
+    options.frames = frames;
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const Bytes one = motion(options, 0, seed), other = motion(options, 1, seed);
+      for (int frame = 0; frame < frames; ++frame)
+        EXPECT_EQ(frame_of(one, options, frame), frame_of(other, options, frames - 1 - frame));
+      EXPECT_NE(one, other);
+    }
+  }
+}
+
+// The number of cells that turn with the class: 21 of 64 and a sixth of that times (surplus + a normal
+// number).
+TEST(Motion, NumbersSayAsMuchAsTheSurplus) {
+  constexpr int kClips = 1000;
+  for (const double surplus : {0.0, 0.5}) {
+    MotionOptions options;
+    options.surplus = surplus;
+    double sum = 0;
+    for (std::uint64_t seed = 0; seed < kClips; ++seed) {
+      const int label = static_cast<int>(seed % 2);
+      const std::vector<std::int8_t> turns = arrange_motion(options, label, derive_seed(6, seed));
+      const auto with = std::count(turns.begin(), turns.end(), label == 0 ? 1 : -1);
+      EXPECT_EQ(with + std::count(turns.begin(), turns.end(), label == 0 ? -1 : 1), 42);
+      sum += static_cast<double>(with);
+    }
+    EXPECT_NEAR(sum / kClips, 21 + 3.5 * surplus, 4 * 3.5 / std::sqrt(kClips)) << surplus;
+  }
+}
+
+TEST(Motion, NoPositionPrefersASense) {
+  constexpr int kClips = 2000;
+  const double share = 21.0 / 64, bound = 4.5 * std::sqrt(share * (1 - share) / kClips);
+  MotionOptions options;
+  options.surplus = 0;
+  std::vector<std::array<int, 3>> count(64, {0, 0, 0});
+  for (std::uint64_t seed = 0; seed < kClips; ++seed) {
+    const std::vector<std::int8_t> turns = arrange_motion(options, 0, derive_seed(5, seed));
+    for (std::size_t i = 0; i < 64; ++i) ++count[i][static_cast<std::size_t>(turns[i] + 1)];
+  }
+  for (const auto& cell : count) {
+    EXPECT_NEAR(static_cast<double>(cell[0]) / kClips, share, bound);
+    EXPECT_NEAR(static_cast<double>(cell[2]) / kClips, share, bound);
+  }
+}
+
+// A single frame: no cell of either class prefers an angle.
+TEST(Motion, AngleAndClassAreIndependentInEveryFrame) {
+  constexpr int kClips = 400;
+  MotionOptions options;
+  options.noise = 0;
+  for (int label = 0; label < 2; ++label) {
+    double cosines = 0, sines = 0, neighbours = 0;
+    int seen = 0;
+    for (std::uint64_t seed = 0; seed < kClips; ++seed) {
+      const Bytes first = frame_of(motion(options, label, seed), options, 0);
+      for (int i = 0; i < 64; i += 2, ++seen) {  // pairs that do not overlap are independent
+        const double angle = double_angle(first, options, i), beside = double_angle(first, options, i + 1);
+        cosines += std::cos(angle), sines += std::sin(angle), neighbours += std::cos(angle - beside);
+      }
+    }
+    // A cosine of a uniform angle has the variance 1/2; pixels add a little for strokes that lie along them.
+    const double bound = 4 * std::sqrt(0.5 / seen);
+    EXPECT_NEAR(sines / seen, 0, bound) << label;
+    EXPECT_NEAR(neighbours / seen, 0, bound + 0.01) << label;
+    EXPECT_NEAR(cosines / seen, 0, bound + 0.01) << label;
+  }
+}
+
 // --- pathfinder ------------------------------------------------------------------------------------------
 
 // The end of a dash lies in a pixel whose centre is at most 0.71 away, which is at least this bright; so ink

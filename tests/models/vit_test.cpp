@@ -255,7 +255,7 @@ TEST(MaskModule, HeadsAndLayersHaveWalksOfTheirOwn) {
 // Few long walks on a small grid are written out, short ones on a large grid stay sparse: the same numbers.
 TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
   struct Case {
-    std::array<std::int64_t, 2> grid;
+    std::vector<std::int64_t> grid;
     int max_hops;
     bool sparse;
   };
@@ -303,7 +303,7 @@ TEST(MaskBank, HasEveryLayersMaskAndGradient) {
   struct Case {
     AttentionVariant variant;
     MaskOptions options;
-    std::array<std::int64_t, 2> grid = {4, 3};
+    std::vector<std::int64_t> grid = {4, 3};
   };
   for (const Case& c :
        {Case{AttentionVariant::grf, own_walks}, Case{AttentionVariant::grf, shared_walks},

@@ -1,4 +1,4 @@
-// Adam against its formulas in float64.
+// Adam and SGD against their formulas in float64.
 #include "train/adam.h"
 
 #include <ATen/ATen.h>
@@ -12,11 +12,16 @@ namespace {
 struct Plain {
   double value, mean = 0, square = 0;
 
-  void step(double gradient, int t, double rate, double decay, bool decoupled) {
-    if (decoupled) {
+  void step(double gradient, int t, double rate, double decay, OptimizerKind kind) {
+    if (kind == OptimizerKind::adamw) {
       value -= rate * decay * value;
     } else {
       gradient += decay * value;
+    }
+    if (kind == OptimizerKind::sgd) {
+      mean = 0.9 * mean + gradient;
+      value -= rate * mean;
+      return;
     }
     mean = 0.9 * mean + 0.1 * gradient;
     square = 0.95 * square + 0.05 * gradient * gradient;
@@ -25,7 +30,8 @@ struct Plain {
 };
 
 class AdamTest : public ::testing::TestWithParam<OptimizerKind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, AdamTest, ::testing::Values(OptimizerKind::adamw, OptimizerKind::adam));
+INSTANTIATE_TEST_SUITE_P(Kinds, AdamTest,
+                         ::testing::Values(OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::sgd));
 
 TEST_P(AdamTest, FollowsItsFormulas) {
   TrainOptions options;
@@ -41,15 +47,14 @@ TEST_P(AdamTest, FollowsItsFormulas) {
              {"mask", mask, ParameterKind::mask}},
             options);
   Plain plain_weight{1.5}, plain_bias{-0.5}, plain_mask{2.0};
-  const bool decoupled = GetParam() == OptimizerKind::adamw;
   for (int t = 1; t <= 5; ++t) {
     const double gradient = std::sin(3.0 * t), factor = 1.0 / t;
     for (const at::Tensor& tensor : {weight, bias, mask})
       tensor.mutable_grad() = at::full_like(tensor, gradient);
     adam.step(factor);
-    plain_weight.step(gradient, t, 0.01 * factor, 0.2, decoupled);
-    plain_bias.step(gradient, t, 0.01 * factor, 0, decoupled);
-    plain_mask.step(gradient, t, 0.1 * factor, 0, decoupled);
+    plain_weight.step(gradient, t, 0.01 * factor, 0.2, GetParam());
+    plain_bias.step(gradient, t, 0.01 * factor, 0, GetParam());
+    plain_mask.step(gradient, t, 0.1 * factor, 0, GetParam());
   }
   EXPECT_NEAR(weight[1][0].item<double>(), plain_weight.value, 1e-12);
   EXPECT_NEAR(bias[2].item<double>(), plain_bias.value, 1e-12);

@@ -103,6 +103,48 @@ TEST_F(ImageTraining, ShowsTheMasksItUses) {
   EXPECT_TRUE(ImageClassification(data, small_task(data, AttentionVariant::softmax)).masks().empty());
 }
 
+// Motion is learned; without the order of its frames, a clip says nothing.
+TEST_F(ImageTraining, LearnsMotionFromTheOrderOfFramesAlone) {
+  const ImageData data = open_image_data("motion:16,surplus=6,noise=0,train=1024,val=512");
+  for (const FrameOrder order : {FrameOrder::given, FrameOrder::shuffled, FrameOrder::single}) {
+    ImageTaskOptions options;
+    options.model.encoder = Encoder::factorised;
+    options.model = fit_to_data(vit_preset("tiny", options.model), data);
+    options.model.embedding = 32;
+    options.model.mlp = 64;
+    options.model.attention = AttentionVariant::softmax_grf;
+    options.batch_size = 16;
+    options.frame_order = order;
+    const Folder folder;
+    ImageClassification task(data, options);
+    const TrainResult result = Trainer(task, quick(3), folder.path.string(), {}).run();
+    if (order == FrameOrder::given) {
+      EXPECT_GT(result.last.accuracy, 0.95);
+    } else {
+      EXPECT_NEAR(result.last.accuracy, 0.5, 4 * std::sqrt(0.25 / 512)) << word_of(order);
+    }
+  }
+}
+
+TEST_F(ImageTraining, ShowsTheMasksOfPatchesAndMoments) {
+  const ImageData data = open_image_data("motion:16,frames=4,train=16,val=4");
+  ImageTaskOptions options;
+  options.model.encoder = Encoder::factorised;
+  options.model = fit_to_data(vit_preset("tiny", options.model), data);
+  options.model.temporal_attention = AttentionVariant::softmax_grf;
+  options.model.mask.num_walks = 20000;
+  options.model.mask.max_hops = 3;
+  for (const AttentionVariant variant : {AttentionVariant::grf, AttentionVariant::softmax}) {
+    options.model.attention = variant;
+    const std::vector<MaskSnapshot> masks = ImageClassification(data, options).masks();
+    ASSERT_EQ(masks.size(), variant == AttentionVariant::grf ? 3u : 1u);
+    EXPECT_EQ(masks.back().layer, 2);
+    EXPECT_EQ(masks.back().grid, (std::vector<std::int64_t>{2}));
+    for (const MaskSnapshot& mask : masks)  // so many walks are nearly exact
+      EXPECT_LT(((mask.used - mask.exact).norm() / mask.exact.norm()).item<double>(), 0.03) << mask.layer;
+  }
+}
+
 TEST_F(ImageTraining, ShowsPredictions) {
   const ImageData data = open_image_data("strokes:16,train=32,val=8");
   ImageClassification task(data, small_task(data, AttentionVariant::linear));

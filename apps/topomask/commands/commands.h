@@ -29,5 +29,6 @@ void add_bench_points_command(CLI::App& bench);
 
 // Under `experiment`.
 void add_image_table_command(CLI::App& experiment);
+void add_video_table_command(CLI::App& experiment);
 
 }  // namespace topomask::cli

@@ -1,4 +1,4 @@
-// `topomask eval`: a trained model on its validation images, or on others.
+// `topomask eval`: a trained model on its validation images or clips, or on others.
 #include <fmt/format.h>
 
 #include <memory>
@@ -35,7 +35,7 @@ void run_eval(const EvalCommand& command) {
   } else if (!command.run.quiet) {
     Listing listing;
     listing.add("attention", attention_variant_name(settings.model.attention));
-    listing.add("images",
+    listing.add(settings.is_video() ? "clips" : "images",
                 fmt::format("{} of {}", format_count(static_cast<double>(result.count)), settings.data));
     listing.add("accuracy", fmt::format("{:.4f}", result.accuracy));
     listing.add("loss", fmt::format("{:.4f}", result.loss));

@@ -9,8 +9,11 @@ void add_experiment_command(CLI::App& app) {
   sub->footer(
       "Examples:\n"
       "  topomask experiment image-table --variants linear,grf --seeds 0-2 --epochs 5 --out runs/quick\n"
+      "  topomask experiment video-table --variants softmax,softmax+grf --seeds 0-2 --epochs 5 --out "
+      "runs/clips\n"
       "  topomask experiment image-table --help");
   add_image_table_command(*sub);
+  add_video_table_command(*sub);
 }
 
 }  // namespace topomask::cli

@@ -1,4 +1,5 @@
-// `topomask experiment image-table`: variants of attention over several seeds (topomask/image_table.h).
+// `topomask experiment image-table` and `video-table`: variants of attention over several seeds
+// (topomask/image_table.h).
 #include "topomask/image_table.h"
 
 #include <fmt/format.h>
@@ -24,7 +25,8 @@ namespace {
 
 struct TableCommand {
   RunOptions run;
-  std::string config, out = "runs/image-table", variants, seeds = "0,1,2";
+  bool video = false;
+  std::string config, out, variants, seeds = "0,1,2";
   double time_limit = 0;
   std::shared_ptr<SettingValues> given = std::make_shared<SettingValues>();
 };
@@ -60,8 +62,8 @@ std::string percent(const nlohmann::ordered_json& part) {
 }
 
 std::string format_summary(const nlohmann::ordered_json& summary) {
-  Table table(
-      {"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", "images/s", "data %", "parameters"});
+  const std::string rate = summary["experiment"] == "video-table" ? "clips/s" : "images/s";
+  Table table({"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", rate, "data %", "parameters"});
   for (const nlohmann::ordered_json& row : summary["variants"]) {
     table.add_row({row["variant"], std::to_string(row["seeds"].size()), percent(row["accuracy_mean"]),
                    percent(row["accuracy_se"]), fmt::format("{:.4f}", row["loss_mean"].get<double>()),
@@ -76,7 +78,10 @@ void run_table(const TableCommand& command) {
   const auto start = std::chrono::steady_clock::now();
   command.run.apply();
   ImageTable table;
-  table.settings = VitSettings::from(*command.given, command.config);
+  table.settings = VitSettings::from(*command.given, command.config, default_settings(command.video));
+  check(table.settings.is_video() == command.video,
+        "the settings are those of a {}: use 'topomask experiment {}'", table.settings.kind(),
+        table.settings.is_video() ? "video-table" : "image-table");
   table.folder = command.out;
   table.variants = split(command.variants);
   table.seeds = chosen_seeds(command);
@@ -132,16 +137,24 @@ void run_table(const TableCommand& command) {
     throw Interrupted("stopped, all is saved; the same command resumes where this one left off");
 }
 
-}  // namespace
-
-void add_image_table_command(CLI::App& experiment) {
+void add_table_command(CLI::App& experiment, bool video) {
+  const std::string name = video ? "video-table" : "image-table";
   CLI::App* sub = experiment.add_subcommand(
-      "image-table", "Compare variants of attention in a vision transformer over several seeds");
+      name, fmt::format("Compare variants of attention in a {}vision transformer over several seeds",
+                        video ? "video " : ""));
   const auto command = std::make_shared<TableCommand>();
+  command->video = video;
+  command->out = "runs/" + name;
   sub->add_option(
          "--variants", command->variants,
-         "Variants with commas between them: any --attention of 'train vit', or grf-walks-N for grf with N "
-         "walks (default: those of the paper)")
+         video ? fmt::format("Variants with commas between them (default: {}). Any --attention of 'train "
+                             "vivit'; A+time "
+                             "has A between moments too, joint-A has no factorised encoder, the last two are "
+                             "controls without the order of the frames; NAME@KEY=VALUE changes a setting",
+                             fmt::join(video_table_variants(), ","))
+               : "Variants with commas between them: any --attention of 'train vit', or grf-walks-N for grf "
+                 "with N "
+                 "walks; NAME@KEY=VALUE changes a setting (default: those of the paper)")
       ->type_name("LIST");
   sub->add_option("--seeds", command->seeds, "Seeds to train with: 0,1,2 or 0-2")
       ->type_name("LIST")
@@ -154,8 +167,15 @@ void add_image_table_command(CLI::App& experiment) {
       ->check(not_empty);
   sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
-  VitSettings defaults;
-  add_setting_options(*sub, list_settings(defaults), command->given, {"attention", "seed"});
+  VitSettings defaults = default_settings(video);
+  const Settings settings = list_settings(defaults);
+  std::set<std::string> left_out = {"attention", "seed"};
+  if (video) {
+    left_out.insert("frame-order");
+  } else {
+    left_out.merge(keys_of_clips(settings));
+  }
+  add_setting_options(*sub, settings, command->given, left_out);
   add_output_options(*sub, command->run);
   sub->footer(
       "Each run has a folder OUT/VARIANT/seed-S; finished runs are never run again and interrupted ones are "
@@ -164,10 +184,21 @@ void add_image_table_command(CLI::App& experiment) {
       "processes.\n"
       "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error "
       "over seeds.\n"
-      "Examples:\n"
-      "  topomask experiment image-table --config recipe.toml --device cuda --time-limit 540\n"
-      "  topomask experiment image-table --variants linear,grf --seeds 0-2 --epochs 5 --out runs/quick");
+      "Examples:\n" +
+      fmt::format("  topomask experiment {0} --config recipe.toml --device cuda --time-limit 540\n"
+                  "  topomask experiment {0} --variants linear,grf --seeds 0-2 --epochs 5 --out runs/quick",
+                  name));
   sub->callback([command] { run_table(*command); });
+}
+
+}  // namespace
+
+void add_image_table_command(CLI::App& experiment) {
+  add_table_command(experiment, false);
+}
+
+void add_video_table_command(CLI::App& experiment) {
+  add_table_command(experiment, true);
 }
 
 }  // namespace topomask::cli

@@ -31,14 +31,14 @@ void write(const ReportCommand& command) {
 void add_report_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("report", "Write an experiment's runs to one HTML page");
   const auto command = std::make_shared<ReportCommand>();
-  sub->add_option("folder", command->folder, "Folder of an 'experiment image-table' or of one 'train vit'")
+  sub->add_option("folder", command->folder, "Folder of an experiment, or of one run of 'train'")
       ->type_name("FOLDER")
       ->required();
   sub->add_option("--out", command->out, "The page (default: FOLDER/report.html)")->type_name("FILE");
   add_output_options(*sub, command->run);
   sub->footer(
       "The page needs no network and no other file: accuracy curves, the table, learned f, masks around a\n"
-      "patch, example predictions. 'experiment image-table' writes it by itself.\n"
+      "patch, example predictions. An experiment writes it by itself.\n"
       "Example:\n"
       "  topomask report runs/image-table");
   sub->callback([command] { write(*command); });

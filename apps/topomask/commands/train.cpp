@@ -1,4 +1,5 @@
-// `topomask train vit`: train a vision transformer, or resume where an earlier call stopped.
+// `topomask train vit` and `train vivit`: train a vision transformer on images or clips, or resume where an
+// earlier call stopped.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -19,6 +20,7 @@ namespace topomask::cli {
 namespace {
 
 struct TrainCommand {
+  bool video = false;  // vivit
   RunOptions run;
   std::string config, out;
   bool resume = false, print_config = false;
@@ -27,13 +29,17 @@ struct TrainCommand {
 };
 
 VitSettings chosen_settings(const TrainCommand& command) {
-  // Those of the run, with what is given now on top; the library refuses what would change a result.
+  VitSettings settings;
   if (command.resume && command.config.empty()) {
-    VitSettings settings = read_run_settings(command.out);
+    // Those of the run, with what is given now on top; the library refuses what would change a result.
+    settings = read_run_settings(command.out);
     list_settings(settings).apply(*command.given);
-    return settings;
+  } else {
+    settings = VitSettings::from(*command.given, command.config, default_settings(command.video));
   }
-  return VitSettings::from(*command.given, command.config);
+  check(settings.is_video() == command.video, "the settings are those of a {}: use 'topomask train {}'",
+        settings.kind(), settings.kind());
+  return settings;
 }
 
 void print_result(const TrainCommand& command, const std::string& folder, const VitRunResult& run) {
@@ -103,17 +109,21 @@ void run_train(const TrainCommand& command) {
   const VitRunResult run = train_vit(*folder, settings, callbacks);
   if (run.training.outcome == TrainOutcome::stopped)
     throw Interrupted(fmt::format(
-        "stopped at step {} of {}, all is saved; resume with: topomask train vit --resume --out {}",
-        run.training.step, run.training.steps, folder->path()));
+        "stopped at step {} of {}, all is saved; resume with: topomask train {} --resume --out {}",
+        run.training.step, run.training.steps, settings.kind(), folder->path()));
   print_result(command, folder->path(), run);
 }
 
-void add_train_vit_command(CLI::App& train) {
-  CLI::App* sub = train.add_subcommand("vit", "Train a vision transformer on images");
+void add_train_vit_command(CLI::App& train, bool video) {
   const auto command = std::make_shared<TrainCommand>();
+  command->video = video;
+  VitSettings defaults = default_settings(video);
+  CLI::App* sub = train.add_subcommand(defaults.kind(), video ? "Train a video vision transformer on clips"
+                                                              : "Train a vision transformer on images");
   sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
       ->type_name("FILE");
-  sub->add_option("--out", command->out, "Folder of the run (default: runs/vit-ATTENTION-seed-SEED)")
+  sub->add_option("--out", command->out,
+                  fmt::format("Folder of the run (default: runs/{}-ATTENTION-seed-SEED)", defaults.kind()))
       ->type_name("DIR")
       ->check(not_empty);
   sub->add_flag("--resume", command->resume, "Resume the run in --out, to the same result");
@@ -122,17 +132,23 @@ void add_train_vit_command(CLI::App& train) {
       "Print the settings that --config, the preset and the command line give, as a TOML file, and stop");
   sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
-  VitSettings defaults;
-  add_setting_options(*sub, list_settings(defaults), command->given);
+  const Settings settings = list_settings(defaults);
+  add_setting_options(*sub, settings, command->given,
+                      video ? std::set<std::string>() : keys_of_clips(settings));
   add_output_options(*sub, command->run);
-  sub->footer("Images (--data):\n" + image_data_forms() +
-              "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
-              "metrics.jsonl,\n"
-              "last.safetensors, best.safetensors and, once finished, result.json.\n"
-              "Examples:\n"
-              "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
-              "  topomask train vit --resume --out runs/grf\n"
-              "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda");
+  sub->footer(
+      (video ? "Clips" : "Images") + std::string(" (--data):\n") + image_data_forms(video) +
+      "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
+      "metrics.jsonl,\n"
+      "last.safetensors, best.safetensors and, once finished, result.json.\n"
+      "Examples:\n" +
+      (video
+           ? "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
+             "  topomask train vivit --resume --out runs/clips\n"
+             "  topomask train vivit --config recipe.toml --data video-folder:data --device cuda"
+           : "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+             "  topomask train vit --resume --out runs/grf\n"
+             "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda"));
   sub->callback([command] { run_train(*command); });
 }
 
@@ -144,8 +160,10 @@ void add_train_command(CLI::App& app) {
   sub->footer(
       "Examples:\n"
       "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+      "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
       "  topomask train vit --help");
-  add_train_vit_command(*sub);
+  add_train_vit_command(*sub, false);
+  add_train_vit_command(*sub, true);
 }
 
 }  // namespace topomask::cli

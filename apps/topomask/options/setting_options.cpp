@@ -33,6 +33,18 @@ void add_setting_options(CLI::App& command, const Settings& settings,
   }
 }
 
+VitSettings default_settings(bool video) {
+  return video ? VitSettings::video() : VitSettings();
+}
+
+std::set<std::string> keys_of_clips(const Settings& settings) {
+  std::set<std::string> keys;
+  for (const Setting& setting : settings.all()) {
+    if (setting.section == kVideoSection) keys.insert(setting.key);
+  }
+  return keys;
+}
+
 std::string not_empty(const std::string& folder) {
   return folder.empty() ? "expected a folder, got nothing" : "";
 }

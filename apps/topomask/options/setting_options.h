@@ -14,6 +14,12 @@ namespace topomask::cli {
 void add_setting_options(CLI::App& command, const Settings& settings,
                          const std::shared_ptr<SettingValues>& given, const std::set<std::string>& but = {});
 
+// Those of a command for images, or of one for clips.
+VitSettings default_settings(bool video);
+
+// The keys that a model of images has no use for: for `but`, unless the command is for clips.
+std::set<std::string> keys_of_clips(const Settings& settings);
+
 // For CLI::Option::check: what is wrong with the name of a folder, or "".
 std::string not_empty(const std::string& folder);
 

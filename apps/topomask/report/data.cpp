@@ -80,7 +80,12 @@ void add_details(Json& row, const std::vector<FinishedRun>& runs, const fs::path
     if (run.variant != row["variant"].get<std::string>()) continue;
     folders.push_back(folder / run.folder);
     if (run.result.contains("f"))
-      modulation.push_back({{"seed", run.result["seed"]}, {"layers", run.result["f"]}});
+      modulation.push_back({{"seed", run.result["seed"]},
+                            {"layers", run.result["f"]},
+                            {"numbers", run.result.value("f_layers", Json())}});
+    for (const char* key : {"encoder", "temporal_attention", "frame_order"}) {
+      if (run.result.contains(key)) row[key] = run.result[key];
+    }
   }
   row["curves"] = Json::object();
   for (const char* key : kCurves) row["curves"][key] = mean_curve(folders, key);
@@ -98,6 +103,9 @@ Json collect_report(const std::string& folder) {
   for (const char* key : {"data", "device", "classes", "grid", "patch", "layers", "heads", "epochs",
                           "training_images", "validation_images"})
     report[key] = first.at(key);
+  for (const char* key : {"frames", "tubelet"}) {
+    if (first.contains(key)) report[key] = first[key];
+  }
   const Provenance origin = provenance();
   report["version"] = program_version();
   report["command"] = origin.command;

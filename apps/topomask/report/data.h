@@ -12,9 +12,11 @@ namespace topomask::cli {
 //    "examples": [{"index", "label", "image": data URI}],
 //    "variants": [{"variant", "attention", "seeds", "accuracy_mean", ... as in results.json,
 //                  "curves": {"accuracy": {"epoch": [], "mean": [], "se": [] or null}, ...},
-//                  "modulation": [{"seed", "layers": [layer][head][k]}],
-//                  "masks": {"walks", "layers": [{"layer", "heads": [{"used", "exact", "error"}]}]} or null,
-//                  "predictions": [{"top": [[class, probability], ...]}] or null}]}
+//                  "modulation": [{"seed", "layers": [layer][head][k], "numbers": of these layers, or null}],
+//                  "masks": {"walks", "layers": [{"layer", "grid", "heads": [{"used", "exact", "error"}]}]}
+//                  or null, "predictions": [{"top": [[class, probability], ...]}] or null}]}
+//
+// Of clips there are also "frames" and "tubelet", and an image holds all frames side by side.
 //
 // Curves are means over seeds; masks and predictions are those of a variant's first seed. A mask is
 // {"max", "bytes"}: N x N bytes b for max (b / 255)^2, deflated, in base 64. Masks of many patches are kept

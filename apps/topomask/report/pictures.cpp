@@ -41,6 +41,13 @@ struct RunFile {
           path, name, c10::toString(tensor.scalar_type()), c10::toString(dtype));
     return tensor;
   }
+
+  // [K, C, H, W] or [K, T, C, H, W] bytes.
+  const at::Tensor& images() const {
+    const auto found = content.tensors.find("images");
+    const bool clips = found != content.tensors.end() && found->second.dim() == 5;
+    return tensor("images", std::vector<std::int64_t>(clips ? 5 : 4, -1), at::kByte);
+  }
 };
 
 std::optional<RunFile> read_if_there(const std::string& folder, const char* name) {
@@ -81,8 +88,24 @@ std::string layer_key(std::int64_t layer, const char* what) {
   return fmt::format("layer.{}.{}", layer, what);
 }
 
-// [C, H, W] bytes to a data URI; of images that are neither grey nor RGB the first channel.
-std::string encode_image(const at::Tensor& image) {
+// "[2, 4, 4]" for the tokens of a mask on a grid of three dimensions.
+Json parse_grid(const std::string& text, std::int64_t tokens, const std::string& path) {
+  const Json grid = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::int64_t count = 1;
+  bool valid = grid.is_array() && !grid.empty() && grid.size() <= 3;
+  for (const Json& extent : grid) {
+    valid = valid && extent.is_number_unsigned() &&
+            extent.get<std::uint64_t>() <= static_cast<std::uint64_t>(tokens);
+    if (valid) count *= extent.get<std::int64_t>();
+  }
+  check(valid && count == tokens, "{}: '{}' is no grid of {} tokens", path, text, tokens);
+  return grid;
+}
+
+// [C, H, W] bytes to a data URI, [T, C, H, W] to one with all frames side by side; of images that are neither
+// grey nor RGB the first channel.
+std::string encode_image(const at::Tensor& given) {
+  const at::Tensor image = given.dim() == 3 ? given : given.permute({1, 2, 0, 3}).flatten(2);  // [C, H, T W]
   const int channels = image.size(0) == 3 ? 3 : 1;
   const at::Tensor pixels = image.slice(0, 0, channels).permute({1, 2, 0}).contiguous();
   return "data:image/png;base64," +
@@ -100,7 +123,8 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
   const bool sampled = settings.model.attention != AttentionVariant::power_series;
   std::vector<std::int64_t> layers;
   std::size_t bytes = 0;
-  for (std::int64_t layer = 0; file->content.tensors.contains(layer_key(layer, "used")); ++layer) {
+  for (std::int64_t layer = 0; layer < settings.model.total_layers(); ++layer) {
+    if (!file->content.tensors.contains(layer_key(layer, "used"))) continue;  // of a stack without masks
     layers.push_back(layer);
     for (const char* what : {"used", "exact"}) {
       const auto found = file->content.tensors.find(layer_key(layer, what));
@@ -131,7 +155,11 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
       }
       heads.push_back(std::move(entry));
     }
-    all.push_back({{"layer", layer}, {"heads", std::move(heads)}});
+    Json entry = {{"layer", layer}, {"heads", std::move(heads)}};
+    if (const auto grid = file->content.metadata.find(layer_key(layer, "grid"));
+        grid != file->content.metadata.end())
+      entry["grid"] = parse_grid(grid->second, used.size(1), file->path);
+    all.push_back(std::move(entry));
   }
   return {{"walks", settings.model.mask.num_walks}, {"layers", std::move(all)}};
 }
@@ -140,7 +168,7 @@ Json collect_examples(const std::string& run_folder) {
   Json examples = Json::array();
   const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
   if (!file) return examples;
-  const at::Tensor images = file->tensor("images", {-1, -1, -1, -1}, at::kByte);
+  const at::Tensor images = file->images();
   check(images.numel() > 0 || images.size(0) == 0, "{}: 'images' are empty", file->path);
   const at::Tensor labels = file->tensor("labels", {images.size(0)}, at::kLong),
                    indices = file->tensor("indices", {images.size(0)}, at::kLong);

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
 
-bool is_image_name(const fs::path& path) {
-  const std::string extension = lower_case(path.extension().string());
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+bool is_of_kind(const fs::path& path, const FileKind& kind) {
+  const std::string ending = lower_case(path.extension().string());
+  return !ending.empty() && std::find(kind.endings.begin(), kind.endings.end(), ending) != kind.endings.end();
 }
 
 // The entries of a folder that a test accepts, sorted by name; hidden ones are left out.
@@ -48,14 +48,15 @@ int decoding_denominator(const Box& box, int size) {
 }  // namespace
 
 ImageList list_image_folder(const std::string& folder,
-                            const std::optional<std::vector<std::string>>& known_classes) {
+                            const std::optional<std::vector<std::string>>& known_classes,
+                            const FileKind& kind) {
   std::error_code ignored;
-  check(fs::is_directory(folder, ignored), "there is no folder '{}': expected {}/CLASS/*.jpg or *.png",
-        folder, folder);
+  check(fs::is_directory(folder, ignored), "there is no folder '{}': expected {}/CLASS/{}", folder, folder,
+        kind.example);
   const std::vector<fs::path> classes =
       sorted_entries(folder, [](const fs::directory_entry& entry) { return entry.is_directory(); });
-  check(!classes.empty(), "the folder '{}' holds no class folders: expected {}/CLASS/*.jpg or *.png", folder,
-        folder);
+  check(!classes.empty(), "the folder '{}' holds no class folders: expected {}/CLASS/{}", folder, folder,
+        kind.example);
 
   ImageList list;
   if (known_classes) list.class_names = *known_classes;
@@ -64,11 +65,11 @@ ImageList list_image_folder(const std::string& folder,
     if (!known_classes) list.class_names.push_back(name);
     const auto found = std::lower_bound(list.class_names.begin(), list.class_names.end(), name);
     check(found != list.class_names.end() && *found == name,
-          "the class '{}' of '{}' is not among the {} classes of the training images", name, folder,
-          list.class_names.size());
-    const std::vector<fs::path> files =
-        sorted_entries(path, [](const fs::directory_entry& entry) { return is_image_name(entry.path()); });
-    check(!files.empty(), "the class folder '{}' holds no image (.jpg, .jpeg or .png)", path.string());
+          "the class '{}' of '{}' is not among the {} classes of the {}", name, folder,
+          list.class_names.size(), kind.training);
+    const std::vector<fs::path> files = sorted_entries(
+        path, [&](const fs::directory_entry& entry) { return is_of_kind(entry.path(), kind); });
+    check(!files.empty(), "the class folder '{}' holds no {}", path.string(), kind.what);
     for (const fs::path& file : files) list.files.push_back(file.string());
     list.labels.resize(list.files.size(), found - list.class_names.begin());
   }

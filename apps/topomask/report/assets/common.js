@@ -12,6 +12,13 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+// Clips have several frames, side by side in one picture.
+const frameCount = report.frames ?? 1;
+const sampleName = frameCount > 1 ? 'clip' : 'image';
+// Of a factorised video model the layers after those over patches are over moments.
+const layerName = (layer, row) => (layer < report.layers || row.encoder === 'joint' ? String(layer + 1) :
+  `time ${layer - report.layers + 1}`);
+
 const percent = (part, digits = 1) => (100 * part).toFixed(digits) + ' %';
 const plusMinus = (mean, error, digits = 1) =>
   error === null ? percent(mean, digits) : `${(100 * mean).toFixed(digits)} ± ${percent(error, digits)}`;
@@ -59,9 +66,9 @@ function colour(name, alpha = 1) {
   return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
 }
 
-// GRF stands out and unmasked linear attention stays back, whatever else is there. Numbers of walks are an ablation:
-// they repeat colours and are dashed.
-const isAblation = ({variant}) => variant.startsWith('grf-walks-');
+// GRF stands out and unmasked linear attention stays back, whatever else is there. Numbers of walks and other
+// changed settings are ablations: they repeat colours and are dashed.
+const isAblation = ({variant}) => variant.startsWith('grf-walks-') || variant.includes('@');
 const seriesNames = (() => {
   const fixed = {grf: 0, linear: 7};
   const ablations = report.variants.filter(isAblation);

@@ -10,6 +10,13 @@ function countRight(number) {
   return [rows.filter((row) => isRight(row, number)).length, rows.length];
 }
 
+// A clip plays; whoever prefers less motion sees its frames one after the other in a strip.
+function picture(source, alternative) {
+  if (frameCount === 1) return element('img', {src: source, alt: alternative});
+  const style = `background-image: url(${source}); --frames: ${frameCount}`;
+  return element('div', {class: 'clip', role: 'img', 'aria-label': alternative, style});
+}
+
 function exampleCard(row, number) {
   const {image, label, index} = report.examples[number], {top} = row.predictions[number];
   const right = isRight(row, number), [agreeing, all] = countRight(number);
@@ -19,7 +26,7 @@ function exampleCard(row, number) {
     element('span', {class: 'meter', 'aria-hidden': 'true'}, element('i', {
       style: `width: ${100 * probability}%; background: var(--${guess === label ? 'good' : 'soft'})`}))));
   return element('li', {class: right ? 'right' : 'wrong'},
-    element('img', {src: image, alt: `Validation image ${index}, ${className(label)}`}),
+    picture(image, `Validation ${sampleName} ${index}, ${className(label)}`),
     element('div', {class: 'text'},
       element('span', {class: 'verdict'}, (right ? '✓ ' : '✗ true: ') + className(label)),
       element('ol', {}, ...guesses),
@@ -34,7 +41,7 @@ function showExamples() {
     return filter === 'all' || (agreeing > 0 && agreeing < all);
   });
   byId('example-list').replaceChildren(...numbers.map((number) => exampleCard(row, number)));
-  byId('example-count').textContent = `${numbers.length} of ${report.examples.length} images`;
+  byId('example-count').textContent = `${numbers.length} of ${report.examples.length} ${sampleName}s`;
 }
 
 function startExamples() {

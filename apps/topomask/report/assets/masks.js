@@ -3,14 +3,31 @@
 // A mask arrives as N x N bytes, deflated: byte b stands for max (b / 255)^2. It is unpacked when it is first looked
 // at.
 
-const [gridRows, gridColumns] = report.grid;
-const patches = gridRows * gridColumns;
-const mapState = {patch: Math.floor(gridRows / 2) * gridColumns + Math.floor(gridColumns / 2), panels: [], request: 0};
+const mapState = {patch: 0, panels: [], request: 0, grid: [], moments: 1, rows: 0, columns: 0};
 
-const placeOf = (patch) => [Math.floor(patch / gridColumns), patch % gridColumns];
+// The grid of a layer's tokens: rows and columns of patches, moments of a clip in one row, or moments of rows and
+// columns, one below the other.
+function useGrid(grid) {
+  if (String(grid) === String(mapState.grid)) return;
+  const [moments, rows, columns] = [...new Array(3 - grid.length).fill(1), ...grid];
+  const middle = (count) => Math.floor(count / 2);
+  Object.assign(mapState, {grid, moments, rows, columns,
+    patch: (middle(moments) * rows + middle(rows)) * columns + middle(columns)});
+}
+
+const countPatches = () => mapState.moments * mapState.rows * mapState.columns;
+function placeOf(patch) {
+  const {rows, columns} = mapState;
+  return [Math.floor(patch / (rows * columns)), Math.floor(patch / columns) % rows, patch % columns];
+}
+function nameOf(patch) {
+  const [moment, row, column] = placeOf(patch);
+  if (mapState.grid.length === 1) return `moment ${column + 1}`;
+  return (mapState.grid.length === 3 ? `moment ${moment + 1}, ` : '') + `row ${row + 1}, column ${column + 1}`;
+}
 function stepsBetween(a, b) {
-  const [rowA, columnA] = placeOf(a), [rowB, columnB] = placeOf(b);
-  return Math.abs(rowA - rowB) + Math.abs(columnA - columnB);
+  const other = placeOf(b);
+  return placeOf(a).reduce((sum, place, axis) => sum + Math.abs(place - other[axis]), 0);
 }
 
 // mask: {max, bytes (base64)}; remembers what it unpacked.
@@ -24,12 +41,14 @@ async function unpack(mask) {
 
 // The row of a patch as parts of its sum.
 function rowShares(values, patch) {
+  const patches = countPatches();
   const row = Array.from(values.subarray(patch * patches, (patch + 1) * patches), (byte) => (byte / 255) ** 2);
   const sum = row.reduce((a, b) => a + b, 0) || 1;
   return row.map((value) => value / sum);
 }
 
-const masksOf = (row, layer) => row?.masks?.layers.find((entry) => entry.layer === layer)?.heads;
+const entryOf = (row, layer) => row?.masks?.layers.find((entry) => entry.layer === layer);
+const masksOf = (row, layer) => entryOf(row, layer)?.heads;
 
 // What to draw for a variant, layer and head: its mask, what it estimates, and the Toeplitz mask for comparison.
 function chosenPanels(row, layer, head) {
@@ -43,15 +62,16 @@ function chosenPanels(row, layer, head) {
     : titles[row.attention] ?? [row.variant, 'as it was learned'];
   panels.push({title, note, mask: own.used, series: 'series-0', error: own.error});
   const toeplitz = findVariant('toeplitz'), other = masksOf(toeplitz, layer)?.[head];
-  if (row !== toeplitz && other)
+  const sameGrid = String(entryOf(toeplitz, layer)?.grid) === String(entryOf(row, layer).grid);
+  if (row !== toeplitz && other && sameGrid)
     panels.push({title: 'Toeplitz', note: 'of the toeplitz variant', mask: other.used, series: 'series-4'});
   return panels;
 }
 
 function makeGrid(kind, label, makeCell) {
-  const style = `grid-template-columns: repeat(${gridColumns}, 1fr)`;
+  const style = `grid-template-columns: repeat(${mapState.columns}, 1fr)`;
   const grid = element('div', {class: `grid ${kind}`, style, ...label});
-  for (let patch = 0; patch < patches; ++patch) grid.append(makeCell(patch));
+  for (let patch = 0; patch < countPatches(); ++patch) grid.append(makeCell(patch));
   grid.addEventListener('click', (event) => {
     const cell = event.target.closest('[data-patch]');
     if (cell) choosePatch(Number(cell.dataset.patch));
@@ -61,22 +81,24 @@ function makeGrid(kind, label, makeCell) {
 
 // The only map with buttons: one stop for the Tab key, arrows move inside.
 function makePicker() {
-  const picker = makeGrid('picker', {role: 'group', 'aria-label': 'Patches of an image, to choose from'}, (patch) => {
-    const [row, column] = placeOf(patch);
-    return element('button', {type: 'button', class: 'cell', tabindex: '-1', 'data-patch': patch,
-      'aria-label': `Patch in row ${row + 1}, column ${column + 1}`});
-  });
+  const picker = makeGrid('picker', {role: 'group', 'aria-label': 'Patches of an image, to choose from'}, (patch) =>
+    element('button', {type: 'button', class: 'cell', tabindex: '-1', 'data-patch': patch,
+      'aria-label': `Patch in ${nameOf(patch)}`}));
   picker.addEventListener('keydown', (event) => {
-    const [row, column] = placeOf(mapState.patch);
+    const {columns} = mapState, row = Math.floor(mapState.patch / columns), column = mapState.patch % columns;
     const target = {ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1],
       ArrowRight: [row, column + 1]}[event.key];
     if (!target) return;
     event.preventDefault();
-    if (target[0] < 0 || target[0] >= gridRows || target[1] < 0 || target[1] >= gridColumns) return;
-    choosePatch(target[0] * gridColumns + target[1]);
+    if (target[0] < 0 || target[0] >= mapState.moments * mapState.rows || target[1] < 0 || target[1] >= columns) return;
+    choosePatch(target[0] * columns + target[1]);
     picker.children[mapState.patch].focus();
   });
-  if (report.examples.length > 0) picker.style.backgroundImage = `url(${report.examples[0].image})`;
+  if (report.examples.length > 0 && mapState.grid.length < 3) {
+    picker.style.backgroundImage = `url(${report.examples[0].image})`;
+    // Of a clip, whose frames stand side by side: one under its patches, all under its moments.
+    if (mapState.grid.length === 2) picker.style.backgroundSize = `${100 * frameCount}% 100%`;
+  }
   return picker;
 }
 
@@ -86,13 +108,15 @@ function figureOf(title, note, grid) {
 
 function buildMaps() {
   const row = findVariant(byId('mask-variant').value);
-  fillSelect(byId('mask-layer'), row.masks.layers.map(({layer}) => [String(layer), String(layer + 1)]));
+  fillSelect(byId('mask-layer'), row.masks.layers.map(({layer}) => [String(layer), layerName(layer, row)]));
   const layer = Number(byId('mask-layer').value);
+  useGrid(entryOf(row, layer).grid ?? report.grid);
   fillSelect(byId('mask-head'), masksOf(row, layer).map((_, head) => [String(head), String(head + 1)]));
   mapState.panels = chosenPanels(row, layer, Number(byId('mask-head').value));
   for (const panel of mapState.panels)
     panel.grid = makeGrid('heat', {role: 'img'}, (patch) => element('div', {class: 'cell', 'data-patch': patch}));
-  byId('maps').replaceChildren(figureOf('Image', 'its patches are the nodes', makePicker()),
+  const nodes = ['its moments are', 'its patches are', 'its tubelets, moment by moment, are'][mapState.grid.length - 1];
+  byId('maps').replaceChildren(figureOf(frameCount > 1 ? 'Clip' : 'Image', `${nodes} the nodes`, makePicker()),
     ...mapState.panels.map(({title, note, grid}) => figureOf(title, note, grid)));
   return showMaps();
 }
@@ -103,16 +127,15 @@ async function showMaps() {
   if (request !== mapState.request) return;  // something else was chosen meanwhile
   mapState.panels.forEach((panel, i) => { panel.shares = rowShares(masks[i], mapState.patch); });
   const top = Math.max(...mapState.panels.flatMap((panel) => panel.shares));
-  const [row, column] = placeOf(mapState.patch);
   const isNear = (patch) => stepsBetween(patch, mapState.patch) <= 2;
   const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (isNear(patch) ? share : 0), 0);
   for (const panel of mapState.panels) {
     panel.grid.setAttribute('aria-label', `${panel.title}: ${percent(near(panel))} of the weight lies within two ` +
-      `steps of row ${row + 1}, column ${column + 1}.`);
+      `steps of ${nameOf(mapState.patch)}.`);
     panel.shares.forEach((share, patch) => {
       const cell = panel.grid.children[patch];
       cell.style.setProperty('--share', Math.sqrt(share / top).toFixed(3));
-      cell.title = `row ${placeOf(patch)[0] + 1}, column ${placeOf(patch)[1] + 1}: ${percent(share, 2)}`;
+      cell.title = `${nameOf(patch)}: ${percent(share, 2)}`;
     });
   }
   document.querySelectorAll('#maps .grid').forEach((grid) => [...grid.children].forEach((cell, patch) => {
@@ -124,7 +147,8 @@ async function showMaps() {
   }));
   byId('mask-scale-top').textContent = percent(top);
   const estimate = mapState.panels.find((panel) => panel.error !== undefined);
-  byId('mask-status').textContent = `Row ${row + 1}, column ${column + 1}. Within two steps lies: ` +
+  const place = nameOf(mapState.patch);
+  byId('mask-status').textContent = `${place[0].toUpperCase()}${place.slice(1)}. Within two steps lies: ` +
     mapState.panels.map((panel) => `${percent(near(panel), 0)} (${panel.title})`).join(', ') + '.' +
     (estimate ? ` The whole estimated mask is off by ${percent(estimate.error, 1)} (squared, relative).` : '');
   showDistances();

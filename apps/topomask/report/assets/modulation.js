@@ -3,13 +3,14 @@
 function showModulation() {
   const row = findVariant(byId('modulation-variant').value);
   fillSelect(byId('modulation-seed'), row.modulation.map(({seed}) => [String(seed), String(seed)]));
-  const {layers} = row.modulation.find(({seed}) => String(seed) === byId('modulation-seed').value);
+  const {layers, numbers} = row.modulation.find(({seed}) => String(seed) === byId('modulation-seed').value);
+  const nameOfLayer = (layer) => layerName(numbers?.[layer] ?? layer, row);
   const all = layers.flat(2), low = Math.min(0, ...all), high = Math.max(0, ...all);
   byId('modulation-key').replaceChildren(...layers[0].map((_, head) => element('span', {},
     element('i', {class: 'swatch', style: `background: var(--series-${head % 7})`}), `head ${head + 1}`)));
   const boxes = layers.map((_, layer) => {
     const canvas = element('canvas', {id: `modulation-${layer}`, role: 'img'});
-    return element('figure', {}, element('figcaption', {}, `Layer ${layer + 1}`),
+    return element('figure', {}, element('figcaption', {}, `Layer ${nameOfLayer(layer)}`),
       element('div', {class: 'chart'}, canvas));
   });
   const place = byId('modulation-charts');
@@ -17,7 +18,7 @@ function showModulation() {
   place.replaceChildren(...boxes);
   layers.forEach((curves, layer) => {
     const ends = curves.map((f, head) => `head ${head + 1} from ${significant(f[0])} to ${significant(f.at(-1))}`);
-    const alternative = `f against the number of steps k in layer ${layer + 1}: ${ends.join(', ')}.`;
+    const alternative = `f against the number of steps k in layer ${nameOfLayer(layer)}: ${ends.join(', ')}.`;
     drawChart(byId(`modulation-${layer}`), alternative, () => ({
       type: 'line',
       data: {datasets: curves.map((f, head) => ({label: `head ${head + 1}`, data: f.map((y, x) => ({x, y})),
@@ -37,7 +38,7 @@ function showModulation() {
   });
   const hops = layers[0][0].map((_, k) => `k = ${k}`);
   showNumbers('modulation-data', `f of ${row.variant}`, ['Layer and head', ...hops],
-    layers.flatMap((curves, layer) => curves.map((f, head) => [`${layer + 1}, ${head + 1}`, ...f.map(significant)])));
+    layers.flatMap((curves, layer) => curves.map((f, head) => [`${nameOfLayer(layer)}, ${head + 1}`, ...f.map(significant)])));
 }
 
 function startModulation() {

@@ -2,7 +2,8 @@
 
 const aboutAttention = {
   'softmax': 'Unmasked softmax attention, O(N²).',
-  'softmax+grf': 'Softmax scores times the mask of walks.',
+  'softmax+grf': 'Softmax weights times the mask of walks.',
+  'softmax+grf-bias': 'Softmax; the mask of walks is added to the logits.',
   'linear': 'Unmasked linear attention, O(N).',
   'toeplitz': 'Linear; one weight for each offset between two patches.',
   'power-series': 'Linear; the exact mask, a power series of the grid.',
@@ -32,7 +33,7 @@ function showHead() {
   byId('summary').append(
     `${report.variants.length === 1 ? 'One variant' : report.variants.length + ' variants'} of attention, ` +
     `${runs === 1 ? 'one run' : runs + ' runs'} of ${report.epochs} epochs on `,
-    element('strong', {}, report.data), `: ${report.training_images.toLocaleString('en')} images to learn from, `,
+    element('strong', {}, report.data), `: ${report.training_images.toLocaleString('en')} ${sampleName}s to learn from, `,
     `${report.validation_images.toLocaleString('en')} to be judged on.`);
 
   const figure = (value, text) => element('div', {class: 'figure'}, element('b', {}, value), element('span', {}, text));
@@ -63,7 +64,7 @@ function showTable() {
   const low = Math.min(...edge(-1)), high = Math.max(...edge(1));
   const compares = linear && report.variants.length > 1;
   const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time an epoch',
-    'Images a second', 'Parameters', 'Seeds'];
+    frameCount > 1 ? 'Clips a second' : 'Images a second', 'Parameters', 'Seeds'];
   const rows = report.variants.map((row) => {
     const name = element('span', {}, element('i', {class: 'swatch', style: background(row)}), row.variant,
       element('small', {}, aboutVariant(row)));
@@ -79,20 +80,27 @@ function showTable() {
 function aboutVariant(row) {
   const walks = row.variant.match(/^grf-walks-(\d+)$/);
   if (walks) return `As grf, with ${walks[1]} ${walks[1] === '1' ? 'walk' : 'walks'} from every patch and p_halt ½.`;
-  return aboutAttention[row.attention] ?? '';
+  const [name, ...changes] = row.variant.split('@');
+  if (changes.length > 0) return `As ${name}, with ${changes.join(', ').replaceAll('=', ' = ')}.`;
+  const control = {shuffled: 'Control: all frames, in a random order.', single: 'Control: one frame in place of all.'};
+  const where = row.encoder === 'joint' ? ' All tubelets at once.' :
+    row.temporal_attention && row.temporal_attention !== 'softmax' ? ` Between moments: ${row.temporal_attention}.` : '';
+  return control[row.frame_order] ?? (aboutAttention[row.attention] ?? '') + where;
 }
 
 function showSettings() {
   const facts = {
-    'Images': report.data,
+    [frameCount > 1 ? 'Clips' : 'Images']: report.data,
     'Classes': String(report.classes.length),
     'Patches': `${report.grid[0]} × ${report.grid[1]} of ${report.patch} × ${report.patch} pixels`,
+    ...(frameCount > 1 && {'Frames': `${frameCount}, ${report.tubelet} in a tubelet`}),
     'Layers and heads': `${report.layers} and ${report.heads}`,
     'Epochs': String(report.epochs),
     'Device': report.device,
   };
   for (const [name, value] of Object.entries(facts))
     byId('facts').append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
+  byId('train-command').textContent = `topomask train ${frameCount > 1 ? 'vivit' : 'vit'} --config`;
   byId('config').textContent = report.config;
   byId('colophon').textContent =
     `Written by “${report.command}” on ${report.machine}` + (hasCharts ? `; charts by Chart.js ${Chart.version}.` : '.');
