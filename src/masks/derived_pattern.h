@@ -25,7 +25,8 @@ struct SparsePattern::Derived {
   std::uint64_t capture = 0;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
-  at::Tensor position;  // [nnz] int64: i N + j of each entry
+  at::Tensor position;    // [nnz] int64: i N + j of each entry
+  double far_share = -1;  // as MaskProfile has it
 };
 
 }  // namespace topomask
