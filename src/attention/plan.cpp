@@ -66,7 +66,7 @@ void finish(PlanCandidate& candidate, const Case& s, double rate, double launche
 // M's values are made from those of Phi: for one head, or for each that has its own f or its own walks.
 // Besides the products, a value is found in a row of sums, written, and the sum cleared.
 double new_value_work(const Case& s) {
-  constexpr double kWorkPerEntry = 8;
+  constexpr double kWorkPerEntry = 10;
   if (!s.new_values || s.mask.value_multiply_adds == 0) return 0;
   const double entries = s.mask.sparse_factors ? static_cast<double>(s.mask.entries) : 0;
   return (s.mask.value_multiply_adds + kWorkPerEntry * entries) *

@@ -147,7 +147,7 @@ TEST(CostModel, NewValuesCountWhereTheMaskLearns) {
   shape.learning = true;
   const AttentionPlan learned = plan_attention(mask, shape, {}, rates);
   // Two heads have two sets of values; the feature engine needs none of them.
-  const double work = 2 * (5e9 + 8 * 1e6);  // eight for each value
+  const double work = 2 * (5e9 + 10 * 1e6);  // ten for each value
   const double seconds = work / rates.values / num_threads();
   EXPECT_EQ(candidate(fixed, Engine::mask).value_multiply_adds, 0);
   EXPECT_EQ(candidate(learned, Engine::mask).value_multiply_adds, work);

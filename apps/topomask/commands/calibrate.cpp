@@ -1,5 +1,6 @@
 // `topomask calibrate`: the rates of this machine, for the planner.
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
@@ -68,13 +69,15 @@ class Calibrator {
     return made;
   }
 
-  double seconds(const EngineCase& one, Engine engine) const {
+  double seconds(const std::function<void()>& call) const {
     constexpr int kRepeats = 7;
-    std::vector<TimedWork> work = {{one.pass(engine), kRepeats}};
-    work[0].call();
+    call();
+    std::vector<TimedWork> work = {{call, kRepeats}};
     time_in_turns(device_, work);
     return summarise_times(work[0].seconds).median;
   }
+
+  double threads() const { return device_.is_cpu() ? static_cast<double>(num_threads()) : 1; }
 
   double predicted(const EngineCase& one, Engine engine, double DeviceRates::*member, double rate) const {
     DeviceRates rates = rates_;
@@ -90,20 +93,18 @@ class Calibrator {
     for (const EngineCase& one : cases) {
       // At a rate of 1 the seconds are the work, and without a limit they are all the rest.
       const double rest = predicted(one, engine, member, 1e300);
-      const double work = predicted(one, engine, member, 1) - rest, whole = seconds(one, engine);
+      const double work = predicted(one, engine, member, 1) - rest, whole = seconds(one.pass(engine));
       logs += std::log(work / std::max(whole - rest, 0.1 * whole));
     }
     rates_.*member = std::exp(logs / static_cast<double>(cases.size()));
   }
 
-  void copies() {
-    rates_.bandwidth = measure_limits(device_, at::kFloat).bytes_per_second /
-                       (device_.is_cpu() ? static_cast<double>(num_threads()) : 1);
-  }
+  void copies() { rates_.bandwidth = measure_limits(device_, at::kFloat).bytes_per_second / threads(); }
 
   // A call of next to no work. On a GPU that is two launches.
   void starts() {
-    const double call = seconds(grf("path:32", 2), Engine::mask);
+    const EngineCase tiny = grf("path:32", 2);
+    const double call = seconds(tiny.pass(Engine::mask));
     (device_.is_cpu() ? rates_.call : rates_.launch) = device_.is_cpu() ? call : call / 2;
   }
 
@@ -122,8 +123,20 @@ class Calibrator {
   void mask_engine() {
     fit(&DeviceRates::mask, Engine::mask, {grf("grid:40x40", 8), grf("torus:1500,8", 16)});
     if (device_.is_cpu()) fit(&DeviceRates::far_bandwidth, Engine::mask, {grf("er:20000,0.0004", 4)});
-    fit(&DeviceRates::values, Engine::mask,
-        {grf("grid:64x64", 32, true), grf("torus:4096,8", 16, true), grf("ba:1500,4", 16, true)});
+    // New values are a small part of a pass: they are timed by themselves.
+    double logs = 0;
+    const std::vector<EngineCase> cases = {grf("grid:64x64", 32, true), grf("torus:4096,8", 16, true),
+                                           grf("ba:1500,4", 32, true)};
+    for (const EngineCase& one : cases) {
+      const double whole = seconds([&] {
+        const at::NoGradGuard no_grad;
+        one.with_new_f()->entries();
+      });
+      const double work = predicted(one, Engine::mask, &DeviceRates::values, 1) -
+                          predicted(one, Engine::mask, &DeviceRates::values, 1e300);
+      logs += std::log(work / whole);
+    }
+    rates_.values = std::exp(logs / static_cast<double>(cases.size()));
   }
 
   void feature_engine() {
