@@ -277,9 +277,11 @@ EnsembleComparison compare_ensembles(const Graph& graph, const NodeKernel& kerne
                      &worst = *std::max_element(comparison.plans.begin(), comparison.plans.end(), cheaper);
   comparison.best = best.ensembles;
   if (graph.num_nodes() == 0) return comparison;
-  comparison.advice = fmt::format(
-      "{} with {} walks: {:.2g} times as fast as {} at this error", word_of(best.ensembles), best.plan.walks,
-      worst.plan.predicted_seconds / best.plan.predicted_seconds, word_of(worst.ensembles));
+  const double times = worst.plan.predicted_seconds / best.plan.predicted_seconds;
+  comparison.advice =
+      fmt::format("{} with {} walks: {}{:.{}f} times as fast as {} at this error", word_of(best.ensembles),
+                  best.plan.walks, worst.plan.walks < worst.plan.walks_measured ? "at least " : "", times,
+                  times < 10 ? 1 : 0, word_of(worst.ensembles));
   if (best.ensembles == Ensembles::asymmetric) {
     comparison.advice += fmt::format("; it sees {} hops far, the others {}", options.walks.max_hops,
                                      2 * options.walks.max_hops);

@@ -125,8 +125,8 @@ class Calibrator {
     if (device_.is_cpu()) fit(&DeviceRates::far_bandwidth, Engine::mask, {grf("er:20000,0.0004", 4)});
     // New values are a small part of a pass: they are timed by themselves.
     double logs = 0;
-    const std::vector<EngineCase> cases = {grf("grid:64x64", 32, true), grf("torus:4096,8", 16, true),
-                                           grf("ba:1500,4", 32, true)};
+    const std::vector<EngineCase> cases = {grf("grid:64x64", 32, true), grf("ba:1500,4", 32, true),
+                                           grf("ba:4000,4", 64, true)};
     for (const EngineCase& one : cases) {
       const double whole = seconds([&] {
         const at::NoGradGuard no_grad;
