@@ -93,10 +93,7 @@ def plan_attention(
     num_features: int | None = None,
     max_workspace: int | None = None,
 ) -> str:
-    """Which engine `attention` would take and why: a table of multiply-adds, bytes, workspace and seconds.
-
-    q, v: as in `attention`; only their shapes matter.
-    """
+    """Which engine `attention` would take and why: a table of costs; of q and v only the shapes matter."""
     recipe, _, parameters = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"
