@@ -228,7 +228,7 @@ class Bench:
         self.add("neighbours", "topomask", self.our_neighbours)
         self.add("neighbours", "torch.sparse", self.sparse_softmax, "SDDMM, softmax and SpMM, head by head")
         self.add("neighbours", "PyG TransformerConv", self.transformer_conv, "without its projections")
-        self.add("walks", "topomask", self.our_walks, "with new values of the mask and the gradient of f")
+        self.add("walks", "topomask", self.our_walks, "with the gradient of f; on a GPU with new values of M")
         self.add("walks", "torch.sparse", self.sparse_walks, "SDDMM and SpMM, head by head; M is given")
         self.add("walks", "unmasked linear", lambda one: unmasked_linear, eager)
         self.add("walks", "unmasked linear, compiled", lambda one: torch.compile(unmasked_linear))

@@ -8,9 +8,11 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "core/check.h"
+#include "core/gpu.h"
 #include "core/random.h"
 #include "masks/arguments.h"
 #include "masks/cpu/sparse_product.h"
@@ -274,9 +276,11 @@ MaskProfile GrfMask::profile() const {
     feature_nnz += static_cast<double>(set->key->nnz());
     left += set->query->nnz();
     right += set->key->nnz();
-    if (set->value_products < 0) set->value_products = count_value_products(*set->query, *set->key);
+    // The host waits for the count, which it must not while a CUDA graph is captured.
+    if (set->value_products < 0 && capture_id(f_.device()) == 0)
+      set->value_products = count_value_products(*set->query, *set->key);
     if (set->query != set->key) values += static_cast<double>(set->features.key.num_deposits());
-    values += set->value_products;
+    values += std::max(0.0, set->value_products);
     if (set->product.product) {
       entries += static_cast<double>(set->product.product->nnz());
       continue;
