@@ -3,6 +3,7 @@
 // Exit status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
 #include <malloc.h>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,6 +40,16 @@ int report(int status, std::string_view message) {
   fmt::print(stderr, "topomask: {}\n", message.substr(0, message.find('\n')));
   return status;
 }
+
+// What the library and torch warn of, as one line.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    erase_progress_line();
+    const std::string& text = warning.msg();
+    fmt::print(stderr, "topomask: warning: {}\n", std::string_view(text).substr(0, text.find('\n')));
+  }
+};
 
 // The innermost subcommand that the arguments reached.
 const CLI::App& selected_command(const CLI::App& app) {
@@ -98,6 +109,7 @@ int run(int argc, char** argv) {
   add_features_command(app);
   add_kernel_error_command(app);
   add_plan_command(app);
+  add_calibrate_command(app);
   add_partition_command(app);
   add_attend_command(app);
   add_flops_command(app);
@@ -135,6 +147,8 @@ int main(int argc, char** argv) {
 #endif
   std::signal(SIGINT, on_interrupt);
   remember_command(argc, argv);
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     return run(argc, argv);
   } catch (const Interrupted& request) {

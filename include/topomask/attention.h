@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "topomask/cost_model.h"
 #include "topomask/mask.h"
 #include "topomask/words.h"
 
@@ -64,11 +65,12 @@ struct AttentionOptions {
 struct PlanCandidate {
   Engine engine = Engine::dense;
   bool admissible = false;
-  std::string reason;         // why not, where it is not
-  double multiply_adds = 0;   // forward
-  double bytes = 0;           // moved, forward
-  double workspace = 0;       // bytes allocated beside inputs and output
-  double predicted_cost = 0;  // in seconds of an idealised core; only the order matters
+  std::string reason;              // why not, where it is not
+  double multiply_adds = 0;        // forward
+  double value_multiply_adds = 0;  // besides, for new values of the mask (AttentionShape::learning)
+  double bytes = 0;                // moved, forward
+  double workspace = 0;            // bytes allocated beside inputs and output
+  double predicted_cost = 0;       // seconds of a forward pass, on a CPU with the threads there are
 };
 
 struct AttentionPlan {
@@ -84,15 +86,20 @@ struct AttentionShape {
   std::int64_t batch = 1, heads = 1, num_nodes = 0, d = 64, d_v = 64;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
+  // The mask's parameters learn: its values are new in every pass. Otherwise a CPU keeps them.
+  bool learning = false;
 
   static AttentionShape of(const at::Tensor& q, const at::Tensor& v);  // as attention() takes them
 };
 
 // Which engine attention() would take, and why. The cost model is the same wherever a plan is made: for a
-// mask that is there, or for one that is only described.
+// mask that is there, or for one that is only described. A mask with a parameter that requires a gradient is
+// learning, unless gradients are switched off. Rates are those of the device (cost_model.h) unless given.
 AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options);
 AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shape,
                              const AttentionOptions& options);
+AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shape,
+                             const AttentionOptions& options, const DeviceRates& rates);
 
 // q, k: [B, H, N, d], v: [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d] -> [N, H, d_v]; float32,
 // float64, bfloat16 or, on a GPU, float16 (both accumulated in float32); all on the mask's device.

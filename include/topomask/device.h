@@ -29,5 +29,7 @@ std::int64_t free_memory(c10::Device device);
 
 // "NVIDIA H200"; "" for the CPU.
 std::string device_name(c10::Device device);
+// "AMD EPYC 9V84 96-Core Processor"; "" where the system does not tell.
+std::string cpu_model();
 
 }  // namespace topomask

@@ -72,8 +72,13 @@ struct MaskProfile {
   std::int64_t entries = -1;      // nonzeros over all patterns; -1: M is not sparse
   bool entries_counted = true;    // false: `entries` is an estimate or an upper bound
   bool pattern_per_head = false;  // each head has a pattern of its own
+  double far_share = 0;           // of the entries: those far from the diagonal, by a sample; 0 on a GPU
   std::int64_t rank = 0;          // of the low-rank factors; 0: there are none
   bool sparse_factors = false;    // M = left right^T with sparse factors
+  // Their nonzeros over all patterns.
+  std::int64_t left_entries = 0, right_entries = 0;
+  // Multiply-adds for new values of the entries, over all patterns and for one head each; 0: they are given.
+  double value_multiply_adds = 0;
   // To multiply one column, in float32.
   double multiply_adds_per_column = 0, bytes_per_column = 0;
 

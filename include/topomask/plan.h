@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "topomask/attention.h"
 #include "topomask/features.h"
@@ -26,6 +28,7 @@ struct PlanOptions {
   PlanScope scope = PlanScope::entry;  // ... for each entry by itself, or for all at once
   std::int64_t features = 64;          // m, query/key channels after the feature map
   std::int64_t channels = 64;          // d, value channels
+  bool learned = true;                 // f is learned: each pass computes the values of M anew
 };
 
 struct FeaturePlan {
@@ -58,6 +61,12 @@ struct FeaturePlan {
   double nnz_mask = 0;
   bool nnz_mask_counted = true;  // false: estimated from a sample of rows
   AttentionPlan attention;       // one head, m and d as requested, float32 on a CPU
+  double predicted_seconds = 0;  // of the engine that it takes
+  // |M_hat - M| / |M| (Frobenius) of one sample, over that many random rows, with its standard error. M has
+  // the kernel's coefficients up to twice max_hops. NaN without importance weights and on graphs too large.
+  double relative_error = std::numeric_limits<double>::quiet_NaN();
+  double relative_error_se = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t relative_error_rows = 0;
 };
 
 // options.walks.num_walks is not used: the number of walks is what this finds. `progress(done, total)` may be
@@ -65,6 +74,23 @@ struct FeaturePlan {
 FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
                           const PlanOptions& request,
                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+// The same kernel by each kind of ensemble, with the walks that each needs for the wanted error on this
+// graph.
+struct EnsemblePlan {
+  Ensembles ensembles = Ensembles::shared;
+  FeaturePlan plan;
+};
+struct EnsembleComparison {
+  std::vector<EnsemblePlan> plans;     // shared, independent, asymmetric
+  Ensembles best = Ensembles::shared;  // the one with the least predicted time
+  std::string advice;                  // a sentence; empty for a graph without nodes
+  std::string to_string() const;       // a table, then the advice
+};
+// options.ensembles is not used.
+EnsembleComparison compare_ensembles(const Graph& graph, const NodeKernel& kernel,
+                                     const FeatureOptions& options, const PlanOptions& request,
+                                     const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
 // Smallest two-sided Gaussian quantile z with Pr(|Z| <= z) >= confidence.
 double gaussian_quantile(double confidence);

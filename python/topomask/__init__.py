@@ -6,7 +6,7 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 """
 
 from topomask import masks, nn
-from topomask._attention import attention, plan_attention
+from topomask._attention import attention, plan_attention, plan_ensembles
 from topomask._catalogue import catalogue
 from topomask._load import version as _version
 from topomask.features import WalkFeatures, sample_walk_features
@@ -19,6 +19,6 @@ from topomask.neighbours import Neighbours, knn, radius
 __version__ = _version()
 __all__ = [
     "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn",
-    "normalise", "partition", "plan_attention", "radius", "sample_walk_features", "union",
+    "normalise", "partition", "plan_attention", "plan_ensembles", "radius", "sample_walk_features", "union",
 ]  # fmt: skip
 __all__ += masks.__all__

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from topomask._ops import ops
-from topomask.graph import signed_seed
+from topomask.graph import Graph, Normalisation, signed_seed
 from topomask.mask import Mask
 
 Kind = Literal["linear", "softmax"]
@@ -93,14 +93,23 @@ def plan_attention(
     num_features: int | None = None,
     max_workspace: int | None = None,
 ) -> str:
-    """Which engine `attention` would take and why: a table of multiply-adds, bytes, workspace and seconds.
-
-    q, v: as in `attention`; only their shapes matter.
-    """
-    recipe, _, _ = _expression(mask, kind, engine)
+    """Which engine `attention` would take and why: a table of costs; of q and v only the shapes matter."""
+    recipe, _, parameters = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"
-    return ops.plan_attention(q, v, recipe, kind, feature_map, engine, num_features, max_workspace)
+    learning = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+    return ops.plan_attention(q, v, recipe, kind, feature_map, engine, num_features, max_workspace, learning)
+
+
+def plan_ensembles(
+    graph: Graph, error: float = 0.1, kernel: str = "", p_halt: float = 0.5, max_hops: int = 10, *,
+    coupling: str = "independent", normalise: Normalisation = "symmetric", confidence: float = 0.95,
+    m: int = 64, d: int = 64, seed: int = 0,
+) -> str:  # fmt: skip
+    """Shared, independent and asymmetric walks at equal error on this graph: nonzeros, seconds, errors."""
+    w = graph.to("cpu").normalised(normalise)
+    walks = p_halt, max_hops, coupling, error, confidence, m, d, signed_seed(seed)
+    return ops.plan_ensembles(*w.rows, w.directed, kernel, *walks)
 
 
 def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, list[Tensor], list[Tensor]]:

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 
 #include "attention/engines.h"
 #include "core/check.h"
+#include "core/parallel.h"
 #include "topomask/attention.h"
 #include "topomask/device.h"
 
@@ -12,27 +14,10 @@ namespace topomask {
 
 namespace {
 
-// What each engine reaches, measured on the machines of docs/performance.md: only ratios matter for the
-// choice. Matrix products run near peak; the fused pass waits for gathered rows; the feature form streams its
-// columns.
-struct Rates {
-  double dense, mask, feature, factors;  // multiply-adds / s
-  double bandwidth;                      // bytes / s
-  double launch;                         // s, for handing one kernel to a GPU
-};
-constexpr Rates kOneCore = {30e9, 17e9, 3e9, 25e9, 12e9, 0};
-constexpr double kFusedFeatureRate =
-    12e9;  // the feature form of sparse factors on a core, all columns at once
-constexpr Rates kGpu = {15e12, 5e12, 10e12, 10e12, 2.5e12, 4e-6};
-// The feature form on a GPU: bytes decide, its rate is only for masks that are dense. Columns are made, moved
-// and added up by separate kernels, which read and write them about so often; what a sparse mask fetches
-// comes from caches, and its indices serve many columns. Fitted to three cases, see the tests.
+// The feature form on a GPU: bytes decide. Columns are made, moved and added up by separate kernels, which
+// read and write them about so often; what a sparse mask fetches comes from caches, and its indices serve
+// many columns. Fitted to three cases, see the tests.
 constexpr double kGpuColumnPasses = 11, kGpuSparseShare = 0.09;
-constexpr double kTensorCoreRate = 150e12;  // the dense engine on a GPU, bfloat16 and float16
-
-Rates rates_for(const AttentionShape& shape) {
-  return shape.device.is_cpu() ? kOneCore : kGpu;
-}
 
 // 16-bit numbers are widened on the CPU.
 double element_bytes(const AttentionShape& shape) {
@@ -45,14 +30,32 @@ bool keeps_scores_on_chip(const AttentionShape& shape) {
   return !shape.device.is_cpu() && (shape.dtype == at::kBFloat16 || shape.dtype == at::kHalf);
 }
 
-struct Sizes {
+// What the candidates are made from.
+struct Case {
+  const MaskProfile& mask;
+  AttentionShape shape;  // d counts features
+  const DeviceRates& rates;
+  double max_workspace;
   double pairs, n, m, d_v, element;
+  bool new_values;  // of M, in this pass
+
+  double threads() const { return shape.device.is_cpu() ? num_threads() : 1; }
 };
 
-void finish(PlanCandidate& candidate, double rate, const Rates& rates, double launches,
-            double max_workspace) {
-  candidate.predicted_cost =
-      launches * rates.launch + std::max(candidate.multiply_adds / rate, candidate.bytes / rates.bandwidth);
+// What of the bytes does not come from a cache, where the work goes through `working_set` of them.
+double beyond_cache(const Case& s, double working_set) {
+  return std::max(0.0, 1 - s.rates.cache * s.threads() / std::max(working_set, 1.0));
+}
+
+// `extra`: seconds of one thread besides what the counts say. A GPU moves bytes while it computes.
+void finish(PlanCandidate& candidate, const Case& s, double rate, double launches, double beyond = 1,
+            double extra = 0) {
+  const DeviceRates& rates = s.rates;
+  const double computing = candidate.multiply_adds / rate, moving = candidate.bytes / rates.bandwidth;
+  const double passes = s.shape.device.is_cpu() ? computing + beyond * moving : std::max(computing, moving);
+  const double of_one_thread = passes + candidate.value_multiply_adds / rates.values + extra;
+  candidate.predicted_cost = rates.call + launches * rates.launch + of_one_thread / s.threads();
+  const double max_workspace = s.max_workspace;
   if (candidate.admissible && candidate.workspace > max_workspace) {
     candidate.admissible = false;
     candidate.reason = fmt::format("needs {:.3g} bytes of workspace, max_workspace is {:.3g}",
@@ -60,31 +63,42 @@ void finish(PlanCandidate& candidate, double rate, const Rates& rates, double la
   }
 }
 
-PlanCandidate dense_candidate(const MaskProfile& mask, const Sizes& s, const AttentionShape& shape,
-                              double max_workspace) {
+// M's values are made from those of Phi: for one head, or for each that has its own f or its own walks.
+// Besides the products, a value is found in a row of sums, written, and the sum cleared.
+double new_value_work(const Case& s) {
+  constexpr double kWorkPerEntry = 10;
+  if (!s.new_values || s.mask.value_multiply_adds == 0) return 0;
+  const double entries = s.mask.sparse_factors ? static_cast<double>(s.mask.entries) : 0;
+  return (s.mask.value_multiply_adds + kWorkPerEntry * entries) *
+         (s.mask.pattern_per_head ? 1 : static_cast<double>(s.mask.heads));
+}
+
+PlanCandidate dense_candidate(const Case& s) {
+  const AttentionShape& shape = s.shape;
   PlanCandidate c;
   c.engine = Engine::dense;
   c.admissible = true;
   c.multiply_adds = s.pairs * s.n * s.n * (s.m + s.d_v + 1);
   const double mask_bytes =
-      static_cast<double>(mask.heads) * s.n * s.n * (shape.dtype == at::kDouble ? 8 : 4);
+      static_cast<double>(s.mask.heads) * s.n * s.n * (shape.dtype == at::kDouble ? 8 : 4);
   c.bytes = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
-  const Rates rates = rates_for(shape);
+  c.value_multiply_adds = new_value_work(s);  // the matrix is written out from the entries
   if (keeps_scores_on_chip(shape)) {
     c.bytes += mask_bytes;
     c.workspace = mask_bytes;
-    finish(c, kTensorCoreRate, rates, 2, max_workspace);
+    finish(c, s, s.rates.dense_half, 2);
     return c;
   }
   c.bytes += 3 * s.element * s.pairs * s.n * s.n;
   const auto block_rows = static_cast<double>(dense_block_rows(shape, std::int64_t{32} << 20));
   c.workspace = mask_bytes + 4 * s.element * s.pairs * s.n * block_rows;
-  finish(c, rates.dense, rates, 8 * std::max(1.0, s.n / block_rows), max_workspace);
+  finish(c, s, s.rates.dense, 8 * std::max(1.0, s.n / block_rows));
   return c;
 }
 
-PlanCandidate feature_candidate(const MaskProfile& mask, const Sizes& s, const AttentionShape& shape,
-                                bool softmax, double max_workspace) {
+PlanCandidate feature_candidate(const Case& s, bool softmax) {
+  const MaskProfile& mask = s.mask;
+  const AttentionShape& shape = s.shape;
   PlanCandidate c;
   c.engine = Engine::feature;
   c.admissible = !softmax;
@@ -94,7 +108,7 @@ PlanCandidate feature_candidate(const MaskProfile& mask, const Sizes& s, const A
     c.multiply_adds = 2 * s.pairs * s.n * s.m * r * (s.d_v + 1);
     c.bytes = s.element * s.pairs * s.n * (4 * s.m * r + 3 * s.d_v);
     c.workspace = s.element * s.pairs * s.n * (2 * s.m * r + s.d_v + 1);
-    finish(c, rates_for(shape).factors, rates_for(shape), 8, max_workspace);
+    finish(c, s, s.rates.factors, 8);
     return c;
   }
   const double columns = s.m * (s.d_v + 1);
@@ -104,27 +118,33 @@ PlanCandidate feature_candidate(const MaskProfile& mask, const Sizes& s, const A
   c.multiply_adds = s.pairs * columns * (mask.multiply_adds_per_column + s.n);
   c.bytes = s.pairs * columns * (share * mask.bytes_per_column / 4 + (on_cpu ? 4 : kGpuColumnPasses) * s.n) *
             element;
-  const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(max_workspace)));
+  const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(s.max_workspace)));
   c.workspace = 6 * element * s.pairs * s.n * (s.d_v + 1) * block;
   if (on_cpu && mask.sparse_factors) {
-    // The fused forward pass takes one feature at a time and keeps its columns in the cache.
-    c.bytes = s.pairs * s.m * (mask.bytes_per_column + s.n * s.element * (s.d_v + 1));
-    finish(c, kFusedFeatureRate, rates_for(shape), 1, max_workspace);
+    // The fused forward pass takes one feature at a time: it writes the columns, reads them for every
+    // nonzero, and adds to the result.
+    constexpr double kPasses = 4;
+    const double columns_bytes = s.n * s.element * (s.d_v + 1);
+    c.bytes = s.pairs * s.m * kPasses * columns_bytes;
+    const double far_bytes =
+        s.pairs * s.m * mask.far_share * mask.multiply_adds_per_column * s.element * (s.d_v + 1);
+    finish(c, s, s.rates.fused_feature, 1, beyond_cache(s, 3 * columns_bytes),
+           beyond_cache(s, columns_bytes) * far_bytes / s.rates.far_bandwidth);
     return c;
   }
-  finish(c, rates_for(shape).feature, rates_for(shape), 10 * std::max(1.0, s.m / block), max_workspace);
+  finish(c, s, s.rates.feature, 10 * std::max(1.0, s.m / block));
   return c;
 }
 
 // Pattern and transpose, values of every head and the per-entry weights of the backward pass.
-double sparse_workspace(const MaskProfile& mask, const Sizes& s) {
+double sparse_workspace(const MaskProfile& mask, double element) {
   const auto total = static_cast<double>(mask.entries);
   const double values = mask.pattern_per_head ? total : total * static_cast<double>(mask.heads);
-  return total * 16 + values * 3 * std::max(4.0, s.element);
+  return total * 16 + values * 3 * std::max(4.0, element);
 }
 
-PlanCandidate mask_candidate(const MaskProfile& mask, const Sizes& s, const AttentionShape& shape,
-                             double max_workspace) {
+PlanCandidate mask_candidate(const Case& s) {
+  const MaskProfile& mask = s.mask;
   PlanCandidate c;
   c.engine = Engine::mask;
   c.admissible = mask.sparse();
@@ -135,12 +155,20 @@ PlanCandidate mask_candidate(const MaskProfile& mask, const Sizes& s, const Atte
   const auto total = static_cast<double>(mask.entries);
   // Heads with patterns of their own count once each; a shared pattern serves every head.
   const bool own_patterns = mask.pattern_per_head;
-  const double per_batch = own_patterns ? total : total * static_cast<double>(shape.heads);
-  const double nonzeros = per_batch * static_cast<double>(shape.batch);
+  const double per_batch = own_patterns ? total : total * static_cast<double>(s.shape.heads);
+  const double nonzeros = per_batch * static_cast<double>(s.shape.batch);
   c.multiply_adds = nonzeros * (s.m + s.d_v + 1);
   c.bytes = nonzeros * (4 + s.element) + s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
-  c.workspace = sparse_workspace(mask, s);
-  finish(c, rates_for(shape).mask, rates_for(shape), 2, max_workspace);
+  c.value_multiply_adds = new_value_work(s);
+  c.workspace = sparse_workspace(mask, s.element);
+  if (!s.shape.device.is_cpu()) {
+    finish(c, s, s.rates.mask, 2);
+    return c;
+  }
+  const double fetched = s.element * (s.m + s.d_v);  // rows of k and v, for every nonzero
+  const double far_bytes = nonzeros * mask.far_share * fetched;
+  finish(c, s, s.rates.mask, 2, beyond_cache(s, 2 * s.n * fetched),
+         beyond_cache(s, s.n * fetched) * far_bytes / s.rates.far_bandwidth);
   return c;
 }
 
@@ -174,26 +202,42 @@ AttentionShape AttentionShape::of(const at::Tensor& q, const at::Tensor& v) {
 }
 
 AttentionPlan plan_attention(const Mask& mask, const AttentionShape& shape, const AttentionOptions& options) {
-  return plan_attention(mask.profile(), shape, options);
+  AttentionShape known = shape;
+  if (at::GradMode::is_enabled()) {
+    for (const at::Tensor& parameter : mask.parameters())
+      known.learning = known.learning || (parameter.defined() && parameter.requires_grad());
+  }
+  return plan_attention(mask.profile(), known, options);
 }
 
 AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shape,
                              const AttentionOptions& options) {
+  return plan_attention(mask, shape, options, rates_of(shape.device));
+}
+
+AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shape,
+                             const AttentionOptions& options, const DeviceRates& rates) {
   const bool softmax = options.kind == AttentionKind::softmax;
   const std::int64_t features = softmax ? shape.d : options.feature_map.output_features(shape.d);
-  const Sizes s = {static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.num_nodes),
-                   static_cast<double>(features), static_cast<double>(shape.d_v), element_bytes(shape)};
-  AttentionShape mapped = shape;
-  mapped.d = features;
+  Case s = {.mask = mask,
+            .shape = shape,
+            .rates = rates,
+            .max_workspace = 0,
+            .pairs = static_cast<double>(shape.batch * shape.heads),
+            .n = static_cast<double>(shape.num_nodes),
+            .m = static_cast<double>(features),
+            .d_v = static_cast<double>(shape.d_v),
+            .element = element_bytes(shape),
+            // Without gradients a CPU keeps the values for as long as the parameters are the same.
+            .new_values = shape.learning || !shape.device.is_cpu()};
+  s.shape.d = features;
   AttentionPlan plan;
   const double operands = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
-  const double entries_workspace = mask.sparse() ? sparse_workspace(mask, s) : 0;
+  const double entries_workspace = mask.sparse() ? sparse_workspace(mask, s.element) : 0;
   plan.max_workspace = workspace_limit(options, shape, operands, entries_workspace);
-  const auto limit = static_cast<double>(plan.max_workspace);
-  plan.feature_block = feature_block(mapped, plan.max_workspace);
-  plan.candidates = {mask_candidate(mask, s, mapped, limit),
-                     feature_candidate(mask, s, mapped, softmax, limit),
-                     dense_candidate(mask, s, mapped, limit)};
+  s.max_workspace = static_cast<double>(plan.max_workspace);
+  plan.feature_block = feature_block(s.shape, plan.max_workspace);
+  plan.candidates = {mask_candidate(s), feature_candidate(s, softmax), dense_candidate(s)};
   if (options.engine != Engine::automatic) {
     for (const PlanCandidate& c : plan.candidates) {
       if (c.engine != options.engine) continue;
@@ -216,7 +260,7 @@ AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shap
   }
   plan.engine = best->engine;
   plan.why = fmt::format("least predicted time, {:.3g} s {}", best->predicted_cost,
-                         shape.device.is_cpu() ? "per core" : "on a GPU");
+                         shape.device.is_cpu() ? "on the CPU" : "on a GPU");
   return plan;
 }
 

@@ -1,6 +1,7 @@
 #include "topomask/device.h"
 
 #include <charconv>
+#include <fstream>
 
 #include "core/check.h"
 #include "core/gpu.h"
@@ -9,6 +10,16 @@ namespace topomask {
 
 bool cuda_is_available() {
   return num_gpus() > 0;
+}
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    return colon == std::string::npos ? "" : line.substr(colon + 2);
+  }
+  return "";
 }
 
 c10::Device parse_device(const std::string& word) {

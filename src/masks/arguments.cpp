@@ -2,10 +2,13 @@
 
 #include <ATen/ops/matmul.h>
 
+#include <cstdlib>
 #include <limits>
+#include <mutex>
 
 #include "core/check.h"
 #include "core/tensors.h"
+#include "masks/derived_pattern.h"
 
 namespace topomask {
 
@@ -61,6 +64,26 @@ at::Tensor multiply_factors(const Factors& factors, const at::Tensor& x, bool tr
   const at::Tensor left = (transposed ? factors.right : factors.left).to(x.scalar_type());
   const at::Tensor right = (transposed ? factors.left : factors.right).to(x.scalar_type());
   return at::matmul(left, at::matmul(right.transpose(-2, -1), x));
+}
+
+double far_share(const SparsePattern& pattern) {
+  constexpr std::int64_t kNear = 2048, kSampledRows = 256;
+  const std::int64_t nodes = pattern.num_nodes();
+  if (!pattern.device().is_cpu() || nodes <= kNear) return 0;
+  const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
+  double& known = pattern.derived->far_share;
+  if (known >= 0) return known;
+  const auto* row_ptr = pattern.row_ptr.const_data_ptr<std::int64_t>();
+  const auto* col = pattern.col.const_data_ptr<std::int32_t>();
+  std::int64_t far = 0, all = 0;
+  for (std::int64_t i = 0; i < kSampledRows; ++i) {
+    const std::int64_t row = i * nodes / kSampledRows;
+    for (std::int64_t e = row_ptr[row]; e < row_ptr[row + 1]; ++e)
+      far += std::abs(col[e] - row) > kNear ? 1 : 0;
+    all += row_ptr[row + 1] - row_ptr[row];
+  }
+  known = all == 0 ? 0 : static_cast<double>(far) / static_cast<double>(all);
+  return known;
 }
 
 MaskProfile basic_profile(const Mask& mask, double multiply_adds_per_column, double bytes_per_column) {

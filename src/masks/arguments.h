@@ -35,6 +35,10 @@ std::int64_t checked_num_nodes(const char* mask, std::int64_t num_nodes);
 at::Tensor multiply_factors(const Factors& factors, const at::Tensor& x, bool transposed);
 
 // A profile with what every mask says of itself.
+// The share of entries whose column is more than some thousand nodes away from their row, by a sample of
+// rows: the operands of the others stay in a cache between neighbouring rows. 0 on a GPU, whose planner does
+// not ask.
+double far_share(const SparsePattern& pattern);
 MaskProfile basic_profile(const Mask& mask, double multiply_adds_per_column, double bytes_per_column);
 MaskProfile dense_profile(const Mask& mask);                        // products with the whole matrix
 MaskProfile factored_profile(const Mask& mask, std::int64_t rank);  // products with factors of that rank

@@ -38,7 +38,8 @@ struct SparsePattern::Derived {
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
   std::vector<std::shared_ptr<const ColumnLists>> column_lists;
-  at::Tensor position;  // [nnz] int64: i N + j of each entry
+  at::Tensor position;    // [nnz] int64: i N + j of each entry
+  double far_share = -1;  // as MaskProfile has it
 };
 
 }  // namespace topomask

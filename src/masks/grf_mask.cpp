@@ -5,11 +5,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "core/check.h"
+#include "core/gpu.h"
 #include "core/random.h"
 #include "masks/arguments.h"
 #include "masks/cpu/sparse_product.h"
@@ -34,6 +37,18 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
   return f.dim() == 1 ? f.unsqueeze(0) : f;
 }
 
+// Entries of each column.
+at::Tensor column_sizes(const SparsePattern& pattern) {
+  if (pattern.transposed_ptr.defined()) return pattern.transposed_ptr.diff();
+  return at::zeros({pattern.num_nodes()}, pattern.row_ptr.options())
+      .index_add(0, pattern.col, at::ones({1}, pattern.row_ptr.options()).expand({pattern.nnz()}));
+}
+
+// Every pair of a query and a key that visit the same node.
+double count_value_products(const SparsePattern& query, const SparsePattern& key) {
+  return column_sizes(query).to(at::kDouble).dot(column_sizes(key).to(at::kDouble)).item<double>();
+}
+
 double estimate_nnz(const SparsePattern& query, const SparsePattern& key, std::int64_t sample) {
   if (query.row_ptr.is_cuda()) return estimate_product_nnz_cuda(query, key, sample);
   return estimate_product_nnz(rows_of(query), transposed_rows_of(key), sample);
@@ -49,6 +64,7 @@ struct GrfMask::Symbolic {
     std::once_flag product_once;
     ProductPatterns product;
     double estimated_nnz = -1;
+    double value_products = -1;  // that new values of the product sum
 
     bool one_hot_keys() const { return features.ensembles == Ensembles::asymmetric; }
     const ProductPatterns& product_patterns() {
@@ -245,15 +261,26 @@ std::vector<SparseFactors> GrfMask::sparse_factors() const {
 
 MaskProfile GrfMask::profile() const {
   constexpr std::int64_t kSampledRows = 256;
-  double feature_nnz = 0, entries = 0;
+  double feature_nnz = 0, entries = 0, values = 0, near = 0;
+  std::int64_t left = 0, right = 0;
   bool counted = true;
   for (const auto& set : symbolic_->sets) {
     feature_nnz += static_cast<double>(set->query->nnz());
+    values += static_cast<double>(set->features.query.num_deposits());
+    // A product's column is near where both steps to it are.
+    near += (1 - far_share(*set->query)) * (set->one_hot_keys() ? 1 : 1 - far_share(*set->key));
     if (set->one_hot_keys()) {
       entries += static_cast<double>(set->query->nnz());
       continue;
     }
     feature_nnz += static_cast<double>(set->key->nnz());
+    left += set->query->nnz();
+    right += set->key->nnz();
+    // The host waits for the count, which it must not while a CUDA graph is captured.
+    if (set->value_products < 0 && capture_id(f_.device()) == 0)
+      set->value_products = count_value_products(*set->query, *set->key);
+    if (set->query != set->key) values += static_cast<double>(set->features.key.num_deposits());
+    values += std::max(0.0, set->value_products);
     if (set->product.product) {
       entries += static_cast<double>(set->product.product->nnz());
       continue;
@@ -268,6 +295,10 @@ MaskProfile GrfMask::profile() const {
   profile.entries_counted = counted;
   profile.pattern_per_head = !symbolic_->shared();
   profile.sparse_factors = !symbolic_->sets[0]->one_hot_keys();
+  profile.left_entries = left;
+  profile.right_entries = right;
+  profile.value_multiply_adds = values;
+  profile.far_share = 1 - near / static_cast<double>(symbolic_->sets.size());
   return profile;
 }
 

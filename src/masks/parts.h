@@ -93,6 +93,7 @@ inline MaskProfile joined_profile(const Mask& whole, const std::vector<MaskPtr>&
   for (const MaskProfile& part : profiles) {
     joined.multiply_adds_per_column += part.multiply_adds_per_column;
     joined.bytes_per_column += part.bytes_per_column;
+    joined.value_multiply_adds += part.value_multiply_adds;
     joined.pattern_per_head = joined.pattern_per_head || part.pattern_per_head;
     sparse = sparse && part.sparse();
   }
@@ -105,6 +106,7 @@ inline MaskProfile joined_profile(const Mask& whole, const std::vector<MaskPtr>&
     const bool repeated = joined.pattern_per_head && !part.pattern_per_head;
     joined.entries += repeated ? part.entries * joined.heads : part.entries;
   }
+  for (const MaskProfile& part : profiles) joined.far_share = std::max(joined.far_share, part.far_share);
   joined.entries_counted = counted >= 0;
   if (counted >= 0) joined.entries = counted;
   return joined;

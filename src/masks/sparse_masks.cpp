@@ -18,6 +18,7 @@ namespace {
 MaskProfile sparse_profile(const Mask& mask, const SparsePattern& pattern) {
   const double nnz = static_cast<double>(pattern.nnz());
   MaskProfile profile = basic_profile(mask, nnz, 4 * (nnz + static_cast<double>(pattern.num_nodes())));
+  profile.far_share = far_share(pattern);
   profile.entries = pattern.nnz();
   return profile;
 }

@@ -94,7 +94,7 @@ bool keeps_something(const std::string& recipe, const AttentionOptions& options,
 
 // The plan for a batch of one serves every batch: all engines take proportionally longer for more.
 Engine traced_engine(const std::string& recipe, const AttentionOptions& options, const at::Tensor& q,
-                     const at::Tensor& v) {
+                     const at::Tensor& v, bool learning) {
   const auto size = [](const at::Tensor& x, std::int64_t axis) {
     return x.sym_size(axis).guard_int(__FILE__, __LINE__);
   };
@@ -106,6 +106,7 @@ Engine traced_engine(const std::string& recipe, const AttentionOptions& options,
   shape.d_v = size(v, -1);
   shape.dtype = q.scalar_type();
   shape.device = q.device();
+  shape.learning = learning;
   const MaskProfile profile = recipe.empty() ? NoMask(shape.num_nodes).profile() : profile_of(recipe);
   return plan_attention(profile, shape, options).engine;
 }
@@ -203,7 +204,8 @@ c10::intrusive_ptr<PureState> pure_call(const Tensors& inputs, const std::string
   if (v.numel() == 0) return {};
   check_attention_operands(q, k, v, state->mask->name(), state->mask->num_nodes(), state->mask->heads(),
                            state->options);
-  const AttentionShape shape = AttentionShape::of(q, v);
+  AttentionShape shape = AttentionShape::of(q, v);
+  shape.learning = is_learning(at::TensorList(inputs).slice(3).vec());
   state->options.check_finite = false;  // that was it
   state->options.engine = plan_attention(*state->mask, shape, state->options).engine;
   if (!has_pure_passes(state->options, state->options.engine, shape)) return {};
@@ -343,7 +345,8 @@ at::Tensor attention_autograd(const at::Tensor& q, const at::Tensor& k, const at
     state->mask = mask;
     state->constants = constants.vec();
     state->settings = settings;
-    state->settings.engine = word_of(traced_engine(std::string(mask), settings.options(), q, v));
+    state->settings.engine =
+        word_of(traced_engine(std::string(mask), settings.options(), q, v, is_learning(parameters.vec())));
     return TracedAttention::apply(at::TensorList(inputs), state);
   }
   if (is_learning(inputs)) {
@@ -472,11 +475,12 @@ at::Tensor column_result(const at::Tensor& sums, const at::Tensor& v, std::optio
 std::string plan_attention_op(const at::Tensor& q, const at::Tensor& v, std::string_view mask,
                               std::string_view kind, std::string_view feature_map, std::string_view engine,
                               std::optional<std::int64_t> num_features,
-                              std::optional<std::int64_t> max_workspace) {
+                              std::optional<std::int64_t> max_workspace, bool learning) {
   check((q.dim() == 3 || q.dim() == 4) && v.dim() == q.dim(),
         "plan_attention: q and v must be [B, H, N, d] or packed [N, H, d], got {} and {}", describe(q),
         describe(v));
-  const AttentionShape sizes = AttentionShape::of(q, v);
+  AttentionShape sizes = AttentionShape::of(q, v);
+  sizes.learning = learning;
   const Settings settings{.kind = std::string(kind),
                           .feature_map = std::string(feature_map),
                           .engine = std::string(engine),

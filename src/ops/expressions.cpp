@@ -45,6 +45,9 @@ Json to_json(const MaskProfile& profile) {
           {"per-head", profile.pattern_per_head},
           {"rank", profile.rank},
           {"factors", profile.sparse_factors},
+          {"factor-entries", {profile.left_entries, profile.right_entries}},
+          {"values", profile.value_multiply_adds},
+          {"far", profile.far_share},
           {"column", {profile.multiply_adds_per_column, profile.bytes_per_column}}};
 }
 
@@ -75,6 +78,10 @@ MaskProfile profile_from(const Json& json) {
   profile.pattern_per_head = json.at("per-head");
   profile.rank = json.at("rank");
   profile.sparse_factors = json.at("factors");
+  profile.left_entries = json.at("factor-entries").at(0);
+  profile.right_entries = json.at("factor-entries").at(1);
+  profile.value_multiply_adds = json.at("values");
+  profile.far_share = json.at("far");
   profile.multiply_adds_per_column = json.at("column").at(0);
   profile.bytes_per_column = json.at("column").at(1);
   return profile;

@@ -109,5 +109,8 @@ TORCH_LIBRARY(topomask, m) {
   def("column_result(Tensor sums, Tensor v, float? guard) -> Tensor");
   def("plan_attention(Tensor q, Tensor v, str mask, str kind, str feature_map, str engine, int? "
       "num_features, "
-      "int? max_workspace) -> str");
+      "int? max_workspace, bool learning) -> str");
+  def("plan_ensembles(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel, float p_halt, "
+      "int "
+      "max_hops, str coupling, float error, float confidence, int features, int channels, int seed) -> str");
 }

@@ -8,6 +8,7 @@
 #include "ops/library_call.h"
 #include "topomask/features.h"
 #include "topomask/kernels.h"
+#include "topomask/plan.h"
 
 namespace topomask::ops {
 namespace {
@@ -62,6 +63,25 @@ at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
         derive_seed(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(i)));
   }
   return seeds;
+}
+
+// The comparison in words.
+std::string plan_ensembles_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
+                              bool directed, std::string_view kernel, double p_halt, std::int64_t max_hops,
+                              std::string_view coupling, double error, double confidence,
+                              std::int64_t features, std::int64_t channels, std::int64_t seed) {
+  FeatureOptions options;
+  options.walks =
+      walk_options(WalkOptions().num_walks, max_hops, "geometric", p_halt, {}, "uniform", coupling, seed, 0);
+  PlanOptions request;
+  request.error = error;
+  request.confidence = confidence;
+  request.features = features;
+  request.channels = channels;
+  return compare_ensembles(graph_from(row_ptr, col, weight, directed),
+                           kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)), options,
+                           request)
+      .to_string();
 }
 
 at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
@@ -156,6 +176,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("sample_features", sample_features_op);
   m.impl("sample_walks", sample_walks_op);
   m.impl("exact_kernel", exact_kernel_op);
+  m.impl("plan_ensembles", plan_ensembles_op);
   m.impl("derive_seeds", derive_seeds);
   m.impl("modulate", modulate_op);
   m.impl("modulate_backward", modulate_backward_op);

@@ -1,12 +1,13 @@
 #include "topomask/plan.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <set>
 
 #include "core/check.h"
 #include "core/random.h"
@@ -20,51 +21,15 @@ namespace {
 
 constexpr std::int64_t kFirstPilotWalks = 16;  // even, as antithetic pairs need
 constexpr int kPilotRounds = 3;
-constexpr std::int64_t kPilotRows = 64;
-constexpr std::int64_t kAllRows = 256;          // graphs up to this size are compared in full
-constexpr std::int64_t kPilotBudget = 1 << 25;  // walks in all repeats of one pilot
-constexpr std::int64_t kMostSampled = 1 << 26;  // walks of one sample that is only there to be counted
-constexpr std::int64_t kMostCounted = 1 << 24;  // entries of a mask whose pattern is made to count them
-constexpr std::uint32_t kRowPurpose = 0x706c616e;
+constexpr std::int64_t kPilotBudget = 1 << 23;   // walks in all repeats of one pilot
+constexpr std::int64_t kMostSampled = 1 << 24;   // walks of one sample that is only there to be counted
+constexpr std::int64_t kMostCounted = 1 << 24;   // entries of a mask whose pattern is made to count them
+constexpr std::int64_t kErrorRows = 64;          // whose error is measured at the end ...
+constexpr std::int64_t kErrorNumbers = 1 << 24;  // ... or fewer: they are held in full
+constexpr std::uint32_t kErrorPurpose = 0x65727221;
 
 std::int64_t even(std::int64_t n) {
   return n + n % 2;
-}
-
-std::vector<std::int64_t> distinct_rows(std::int64_t num_nodes, std::int64_t count, std::uint64_t seed) {
-  std::set<std::int64_t> rows;
-  RandomStream random(seed, kRowPurpose);
-  while (static_cast<std::int64_t>(rows.size()) < std::min(count, num_nodes)) {
-    rows.insert(static_cast<std::int64_t>(random.next_below(static_cast<std::uint64_t>(num_nodes))));
-  }
-  return {rows.begin(), rows.end()};
-}
-
-// All rows of a small graph; else a random sample plus the rows most likely to be worst: the largest degree,
-// and the node whose steps multiply the load most.
-std::vector<std::int64_t> pilot_rows(const Graph& graph, std::uint64_t seed) {
-  const std::int64_t n = graph.num_nodes();
-  if (n <= kAllRows) {
-    std::vector<std::int64_t> all(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) all[i] = i;
-    return all;
-  }
-  std::vector<std::int64_t> rows = distinct_rows(n, kPilotRows, seed);
-  const CsrView view = graph.view();
-  std::int64_t hub = 0, steep = 0;
-  double steepest = -1;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (view.degree(i) > view.degree(hub)) hub = i;
-    for (std::int64_t e = view.row_ptr[i]; e < view.row_ptr[i + 1]; ++e) {
-      const double growth =
-          std::abs(static_cast<double>(view.weight[e])) * static_cast<double>(view.degree(i));
-      if (growth > steepest) steepest = growth, steep = i;
-    }
-  }
-  rows.insert(rows.end(), {hub, steep});
-  std::sort(rows.begin(), rows.end());
-  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-  return rows;
 }
 
 // The z with Pr(|Z| > z) = failure. In terms of the failure, since 1 - failure rounds to 1 for many entries.
@@ -90,17 +55,19 @@ double walks_for(const PilotEntry& entry, double z, double t, double pilot_walks
 void plan_walks(const Graph& graph, const NodeKernel& kernel, FeatureOptions options,
                 const PlanOptions& request, const std::function<void(std::int64_t, std::int64_t)>& progress,
                 FeaturePlan& plan) {
-  const at::Tensor f = as_tensor(feature_modulation(kernel, options));
-  const std::vector<std::int64_t> rows = pilot_rows(graph, options.walks.seed);
+  const std::vector<double> f = feature_modulation(kernel, options);
+  options.walks.num_walks = kFirstPilotWalks;
+  const PilotNodes pilot_nodes = choose_pilot_nodes(graph, options, f);
   const double z = two_sided_quantile((1 - request.confidence) / static_cast<double>(plan.entries));
-  const std::int64_t nodes = std::max<std::int64_t>(1, graph.num_nodes());
+  const auto starts =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(pilot_nodes.rows.size() + pilot_nodes.keys.size()));
   std::int64_t walks = kFirstPilotWalks;
   // Coupled walkers do not follow 1/n, so the pilot is repeated near its own answer while that can be
   // afforded.
   for (int round = 0; round < kPilotRounds; ++round) {
-    const std::int64_t repeats = std::clamp<std::int64_t>(kPilotBudget / (nodes * walks), 8, 64);
+    const std::int64_t repeats = std::clamp<std::int64_t>(kPilotBudget / (starts * walks), 8, 64);
     options.walks.num_walks = walks;
-    const PilotResult pilot = run_pilot(graph, options, f, rows, repeats);
+    const PilotResult pilot = run_pilot(graph, options, f, pilot_nodes, repeats);
     double needed = 1;
     plan.worst_deviation = plan.worst_bias = 0;
     for (const PilotEntry& entry : pilot.entries) {
@@ -120,7 +87,7 @@ void plan_walks(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
     if (progress) progress(round + 1, kPilotRounds + 1);
     const double change = static_cast<double>(plan.walks_measured) / static_cast<double>(walks);
     if (change > 0.8 && change < 1.25) return;
-    if (plan.walks_measured > kPilotBudget / 8 / nodes) return;
+    if (plan.walks_measured > kPilotBudget / 8 / starts) return;
     walks = std::max<std::int64_t>(2, even(plan.walks_measured));
   }
 }
@@ -187,6 +154,35 @@ std::int64_t distinct_entries(const Graph& graph, Ensembles ensembles) {
   return ensembles == Ensembles::shared && graph.is_symmetric() ? n * (n + 1) / 2 : n * n;
 }
 
+// |M_hat_i - M_i| / |M_i| over a few rows, for a mask with these walks; M has all coefficients up to twice
+// max_hops, so that what one-hot keys do not see of far nodes counts as an error, too.
+void measure_error(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,
+                   const GrfMask& mask, FeaturePlan& plan) {
+  const std::int64_t nodes = graph.num_nodes(), count = std::min({nodes, kErrorRows, kErrorNumbers / nodes});
+  if (!options.importance_weights || count < 2) return;  // visits that count 1 estimate another mask
+  RandomStream random(options.walks.seed, kErrorPurpose);
+  at::Tensor picked = at::zeros({nodes, count}, at::kDouble);
+  double* const one = picked.data_ptr<double>();
+  for (std::int64_t r = 0; r < count; ++r) {
+    const std::int64_t node =
+        count == nodes ? r : static_cast<std::int64_t>(random.next_below(static_cast<std::uint64_t>(nodes)));
+    one[node * count + r] = 1;
+  }
+  const Graph transposed = graph.is_symmetric() ? graph : graph.transposed();
+  const at::Tensor exact =
+      apply_power_series(transposed, kernel.coefficients_up_to(2 * options.walks.max_hops), picked);
+  const at::Tensor estimate = mask.multiply(picked.unsqueeze(0), /*transposed=*/true).squeeze(0);
+  const at::Tensor errors = (estimate - exact).square().sum(0), norms = exact.square().sum(0);
+  const double norm = norms.sum().item<double>();
+  if (norm == 0) return;
+  const double ratio = errors.sum().item<double>() / norm;
+  const auto rows = static_cast<double>(count);
+  const double spread = (errors - norms * ratio).square().sum().item<double>() * rows / (rows - 1);
+  plan.relative_error = std::sqrt(ratio);
+  plan.relative_error_se = ratio > 0 ? std::sqrt(spread) / norm / (2 * plan.relative_error) : 0;
+  plan.relative_error_rows = count;
+}
+
 void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions options,
                 const PlanOptions& request, FeaturePlan& plan) {
   const std::int64_t nodes = graph.num_nodes();
@@ -218,9 +214,14 @@ void plan_costs(const Graph& graph, const NodeKernel& kernel, FeatureOptions opt
   shape.num_nodes = nodes;
   shape.d = request.features;
   shape.d_v = request.channels;
+  shape.learning = request.learned;
   AttentionOptions attention;
   attention.feature_map.kind = FeatureMapKind::identity;  // m counts features, not channels before the map
   plan.attention = plan_attention(profile, shape, attention);
+  for (const PlanCandidate& candidate : plan.attention.candidates) {
+    if (candidate.engine == plan.attention.engine) plan.predicted_seconds = candidate.predicted_cost;
+  }
+  measure_error(graph, kernel, options, mask, plan);
 }
 
 }  // namespace
@@ -251,6 +252,59 @@ FeaturePlan plan_features(const Graph& graph, const NodeKernel& kernel, const Fe
   plan_costs(graph, kernel, checked, request, plan);
   if (progress) progress(kPilotRounds + 1, kPilotRounds + 1);
   return plan;
+}
+
+EnsembleComparison compare_ensembles(const Graph& graph, const NodeKernel& kernel,
+                                     const FeatureOptions& options, const PlanOptions& request,
+                                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  EnsembleComparison comparison;
+  constexpr std::int64_t kSteps = kPilotRounds + 1;
+  const auto kinds = words<Ensembles>();
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    FeatureOptions own = options;
+    own.ensembles = kinds[i].value;
+    const auto first = static_cast<std::int64_t>(i) * kSteps,
+               total = static_cast<std::int64_t>(kinds.size()) * kSteps;
+    comparison.plans.push_back(
+        {own.ensembles, plan_features(graph, kernel, own, request, [&](std::int64_t done, std::int64_t) {
+           if (progress) progress(first + done, total);
+         })});
+  }
+  const auto cheaper = [](const EnsemblePlan& a, const EnsemblePlan& b) {
+    return a.plan.predicted_seconds < b.plan.predicted_seconds;
+  };
+  const EnsemblePlan &best = *std::min_element(comparison.plans.begin(), comparison.plans.end(), cheaper),
+                     &worst = *std::max_element(comparison.plans.begin(), comparison.plans.end(), cheaper);
+  comparison.best = best.ensembles;
+  if (graph.num_nodes() == 0) return comparison;
+  const double times = worst.plan.predicted_seconds / best.plan.predicted_seconds;
+  comparison.advice =
+      fmt::format("{} with {} walks: {}{:.{}f} times as fast as {} at this error", word_of(best.ensembles),
+                  best.plan.walks, worst.plan.walks < worst.plan.walks_measured ? "at least " : "", times,
+                  times < 10 ? 1 : 0, word_of(worst.ensembles));
+  if (best.ensembles == Ensembles::asymmetric) {
+    comparison.advice += fmt::format("; it sees {} hops far, the others {}", options.walks.max_hops,
+                                     2 * options.walks.max_hops);
+  }
+  return comparison;
+}
+
+std::string EnsembleComparison::to_string() const {
+  std::string text = fmt::format("{:<12} {:>8} {:>14} {:>12} {:>12} {:>12}  {}\n", "ensembles", "walks",
+                                 "nnz of Phi", "nnz of M", "seconds", "rel. error", "engine");
+  for (const EnsemblePlan& own : plans) {
+    const FeaturePlan& plan = own.plan;
+    const std::string error =
+        std::isnan(plan.relative_error) ? "not measured" : fmt::format("{:.3f}", plan.relative_error);
+    text +=
+        fmt::format("{:<12} {:>8} {:>14.3g} {:>12.3g} {:>12.3g} {:>12}  {}{}\n", word_of(own.ensembles),
+                    plan.walks, static_cast<double>(plan.nnz_query), plan.nnz_mask, plan.predicted_seconds,
+                    error, word_of(plan.attention.engine),
+                    plan.walks < plan.walks_measured
+                        ? fmt::format(" (it needs {} walks: too many to sample here)", plan.walks_measured)
+                        : "");
+  }
+  return advice.empty() ? text : text + advice + "\n";
 }
 
 template <>

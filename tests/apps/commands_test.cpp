@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 
 #include "archives.h"
 #include "run_program.h"
@@ -19,6 +22,7 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
                                                           {"features"},
                                                           {"kernel-error"},
                                                           {"plan"},
+                                                          {"calibrate"},
                                                           {"partition"},
                                                           {"attend"},
                                                           {"flops"},
@@ -26,6 +30,7 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
                                                           {"bench", "walks"},
                                                           {"bench", "attention"},
                                                           {"bench", "points"},
+                                                          {"bench", "planner"},
                                                           {"demo"},
                                                           {"train"},
                                                           {"train", "vit"},
@@ -207,6 +212,92 @@ TEST(PlanCommand, ReportsTheoryMeasurementAndCosts) {
   EXPECT_EQ(fixed["theorem_applies"], false);
   EXPECT_TRUE(fixed["walks_theorem"].is_null());
   EXPECT_THAT(fixed["note"].get<std::string>(), HasSubstr("geometric lengths"));
+}
+
+TEST(PlanCommand, ComparesTheEnsembles) {
+  const json plan = run_json({"plan", "--graph", "cycle:12", "--error", "0.2", "--ensembles", "independent"});
+  const json& ensembles = plan["ensembles"];
+  ASSERT_EQ(ensembles["plans"].size(), 3u);
+  EXPECT_EQ(ensembles["plans"][0]["ensembles"], "shared");
+  EXPECT_EQ(ensembles["plans"][1]["walks"], plan["walks"]);
+  EXPECT_EQ(ensembles["plans"][1]["relative_error"], plan["relative_error"]);
+  for (const json& own : ensembles["plans"]) {
+    EXPECT_GT(own["predicted_seconds"].get<double>(), 0);
+    EXPECT_GT(own["relative_error_se"].get<double>(), 0);
+  }
+  const std::string text = run_program({"plan", "--graph", "cycle:12", "--error", "0.2"}).out;
+  EXPECT_THAT(text, HasSubstr("rel. error"));
+  EXPECT_THAT(text, HasSubstr(ensembles["advice"].get<std::string>()));
+  // Visits that count 1 estimate another mask: there is no error to measure.
+  EXPECT_TRUE(run_json({"plan", "--graph", "cycle:12", "--ad-hoc"})["relative_error"].is_null());
+}
+
+TEST(CalibrateCommand, KeepsWhatPlansThenUse) {
+  const TemporaryDirectory scratch;
+  const std::string path = scratch.path("calibration.json");
+  const std::vector<std::string> plan = {"plan", "--graph", "cycle:12", "--error", "0.2", "--threads", "1"};
+  const json built_in = run_json(plan);
+  setenv("TOPOMASK_CALIBRATION", path.c_str(), 1);
+  const json dry = run_json({"calibrate", "--dry-run"});
+  EXPECT_TRUE(dry["file"].is_null());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const json done = run_json({"calibrate"});
+  EXPECT_EQ(done["file"], path);
+  EXPECT_LT(done["seconds"].get<double>(), 60);
+  json file = json::parse(read_whole_file(path));
+  EXPECT_EQ(file["devices"][done["device"].get<std::string>()], done["rates"]);
+  // A machine that needs a second for a call: it is in every plan.
+  file["devices"][done["device"].get<std::string>()]["call"] = 1.0;
+  scratch.write("calibration.json", file.dump());
+  for (const json& engine : run_json(plan)["attention"]["candidates"])
+    EXPECT_GE(engine["predicted_seconds"].get<double>(), 1);
+  // A file that cannot be used is told of in one line, and changes nothing.
+  for (const std::string& bad : {std::string("{"), std::string("{\"format\": 1, \"version\": \"0.0.1\"}")}) {
+    scratch.write("calibration.json", bad);
+    const ProgramResult result =
+        run_program({"plan", "--graph", "cycle:12", "--error", "0.2", "--threads", "1", "--json"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.json()["attention"], built_in["attention"]);
+    EXPECT_THAT(result.err, ::testing::StartsWith("topomask: warning: " + path + " is not used"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+  setenv("TOPOMASK_CALIBRATION", "off", 1);
+  EXPECT_EQ(run_json(plan)["attention"], built_in["attention"]);
+  expect_rejected({"calibrate"}, "TOPOMASK_CALIBRATION is off");
+}
+
+TEST(BenchCommand, MeasuresThePlanner) {
+  const TemporaryDirectory scratch;
+  scratch.write("triangle.csv", "0,1\n1,2\n2,0\n");
+  scratch.write("notes.txt", "this is no graph\n");
+  const ProgramResult result =
+      run_program({"bench", "planner", "--graphs", "grid:8x8", "ba:60,2", "--folder", scratch.path(""),
+                   "--repeats", "2", "--walks", "2", "--d", "8", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("left out"));
+  const json bench = result.json();
+  ASSERT_EQ(bench["results"].size(), 3u);
+  int predictions = 0;
+  for (const json& row : bench["results"]) {
+    double best = std::numeric_limits<double>::infinity(), chosen = 0;
+    for (const json& engine : row["engines"]) {
+      const double predicted = engine["predicted_seconds"], measured = engine["seconds_median"];
+      EXPECT_DOUBLE_EQ(engine["predicted/measured"].get<double>(), predicted / measured);
+      best = std::min(best, measured);
+      if (engine["engine"] == row["chosen"]) chosen = measured;
+      ++predictions;
+    }
+    EXPECT_DOUBLE_EQ(row["chosen/best"].get<double>(), chosen / best);
+  }
+  EXPECT_EQ(bench["summary"]["predictions"], predictions);
+  EXPECT_GT(bench["rates"]["mask"].get<double>(), 0);
+  // An engine that is predicted to take too long is not run, and says so.
+  const json short_run =
+      run_json({"bench", "planner", "--graphs", "grid:40x40", "--budget", "1e-9", "--repeats", "1"});
+  for (const json& engine : short_run["results"][0]["engines"])
+    EXPECT_EQ(engine["reason"], "it would take longer than --budget");
+  EXPECT_TRUE(short_run["results"][0]["chosen/best"].is_null());
+  expect_rejected({"bench", "planner", "--folder", "/no/such/folder"}, "is not a folder");
 }
 
 TEST(BenchCommand, MeasuresBothContestants) {

@@ -156,5 +156,27 @@ TEST(PowerSeriesMask, IsThePolynomialInW) {
   }
 }
 
+// What the planner is told: nonzeros of the factors, and the products that new values sum.
+TEST_P(GrfMasks, ProfileCountsTheWorkOfNewValues) {
+  for (const Graph& graph : {normalise(grid_graph({5, 6}), Normalisation::symmetric), directed_graph()}) {
+    const GrfMask mask(graph, options_for(GetParam()), at::ones({4}));
+    const GraphFeatures& features = mask.features();
+    const bool asymmetric = GetParam() == Ensembles::asymmetric;
+    const auto visits = [](const WalkFeatures& own) {
+      return own.to_dense(at::ones({4}, at::kDouble)).abs().gt(0).to(at::kDouble).sum(0);
+    };
+    double expected = static_cast<double>(features.query.num_deposits());
+    if (!asymmetric) {
+      expected += visits(features.query).dot(visits(features.key)).item<double>();
+      if (!features.key.col.is_same(features.query.col))
+        expected += static_cast<double>(features.key.num_deposits());
+    }
+    const MaskProfile profile = mask.profile();
+    EXPECT_EQ(profile.value_multiply_adds, expected);
+    EXPECT_EQ(profile.left_entries, asymmetric ? 0 : features.query.nnz());
+    EXPECT_EQ(profile.right_entries, asymmetric ? 0 : features.key.nnz());
+  }
+}
+
 }  // namespace
 }  // namespace topomask

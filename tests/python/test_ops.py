@@ -78,7 +78,7 @@ def samples() -> dict[str, tuple]:
 SAMPLES = samples()
 # These return words or numbers, make what is traced, or are made of other operators.
 UNTRACED = {
-    "plan_attention", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
+    "plan_attention", "plan_ensembles", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
     "make_mask", "mask_advice", "make_tensor_mask", "vit_settings", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
     "column_result",
 }  # fmt: skip

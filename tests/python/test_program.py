@@ -125,8 +125,29 @@ def test_the_same_plan_is_made(tmp_path: Path, graph: str, flags: list[str], mak
     files = [word for name in ("--q", "--k", "--v") for word in (name, str(tmp_path / "q.npy"))]
     walks = [] if "--walks" in flags or "--mask" in flags else ["--walks", "4"]
     plan = json.loads(run("attend", "--graph", graph, *flags, *walks, *files, "--print-plan", "--json"))["plan"]
-    text = topomask.plan_attention(q, q, mask)
+    with torch.no_grad():  # the program's f does not learn
+        text = topomask.plan_attention(q, q, mask)
     assert text.startswith(f"engine: {plan['engine']} (least predicted time")
+
+
+def test_ensembles_are_compared_alike() -> None:
+    text = topomask.plan_ensembles(topomask.Graph.load("karate"), 0.2, "diffusion:sigma2=1", 0.3, max_hops=4, d=8)
+    flags = ["--error", "0.2", "--kernel", "diffusion:sigma2=1", "--p-halt", "0.3", "--max-hops", "4", "--d", "8"]
+    assert text in run("plan", "--graph", "karate", *flags, "--threads", str(torch.get_num_threads()))
+    assert [line.split()[0] for line in text.splitlines()[1:4]] == ["shared", "independent", "asymmetric"]
+
+
+def test_a_plan_counts_new_values_where_f_learns() -> None:
+    mask = topomask.GRFMask(topomask.Graph.load("ba:400,4"), 8, 0.1)
+    q = torch.randn(1, 1, 400, 16)
+
+    def seconds() -> float:
+        lines = topomask.plan_attention(q, q, mask).splitlines()
+        return float(next(line for line in lines if line.startswith("  mask")).split()[4])
+
+    learning = seconds()
+    mask.requires_grad_(False)
+    assert learning > seconds()
 
 
 STATE_DICTS = {

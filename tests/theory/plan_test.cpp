@@ -1,11 +1,16 @@
+#include <ATen/ops/stack.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <stdexcept>
 
+#include "core/random.h"
 #include "support/small_graphs.h"
+#include "theory/pilot.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
 #include "topomask/plan.h"
@@ -195,6 +200,123 @@ TEST(Plan, CostsFollowTheCounts) {
   const at::Tensor pattern = sample.query.to_dense(ones).abs();
   EXPECT_TRUE(plan.nnz_mask_counted);
   EXPECT_EQ(plan.nnz_mask, pattern.matmul(pattern.t()).count_nonzero().item<double>());
+}
+
+// The worst entries are found from a few keys, too.
+TEST(Pilot, AFewKeysShowTheWorstEntry) {
+  const Graph graphs[] = {normalise(barabasi_albert(1500, 3, 1), Normalisation::symmetric),
+                          normalise(grid_graph({36, 36}), Normalisation::symmetric)};
+  for (const Graph& graph : graphs) {
+    for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent}) {
+      FeatureOptions options;
+      options.walks.num_walks = 16;
+      options.walks.p_halt = 0.2;
+      options.ensembles = ensembles;
+      const std::vector<double> f = feature_modulation(kPlanned, options);
+      const PilotNodes few = choose_pilot_nodes(graph, options, f);
+      ASSERT_LT(static_cast<std::int64_t>(few.keys.size()), graph.num_nodes());
+      EXPECT_TRUE(std::includes(few.keys.begin(), few.keys.end(), few.rows.begin(), few.rows.end()));
+      PilotNodes all = few;
+      all.keys.resize(static_cast<std::size_t>(graph.num_nodes()));
+      std::iota(all.keys.begin(), all.keys.end(), 0);
+      const auto worst = [&](const PilotNodes& nodes) {
+        PilotEntry found;
+        for (const PilotEntry& entry : run_pilot(graph, options, f, nodes, 32).entries) {
+          found.deviation = std::max(found.deviation, entry.deviation);
+          found.bias = std::max(found.bias, entry.bias);
+        }
+        return found;
+      };
+      // The walks of a key are the same in both, so that the few can only miss an entry.
+      const PilotEntry by_few = worst(few), by_all = worst(all);
+      EXPECT_LE(by_few.deviation, by_all.deviation);
+      EXPECT_GE(by_few.deviation, 0.9 * by_all.deviation);
+      EXPECT_EQ(by_few.bias, by_all.bias);
+      EXPECT_EQ(by_all.bias > 0, ensembles == Ensembles::shared);
+    }
+  }
+}
+
+// What a pilot sees are entries of masks: the same numbers as from the dense features.
+TEST(Pilot, MeasuresTheDeviationsOfTheMask) {
+  const Graph graph = normalise(karate_club(), Normalisation::random_walk);  // W is not symmetric
+  for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent, Ensembles::asymmetric}) {
+    FeatureOptions options;
+    options.ensembles = ensembles;
+    const std::vector<double> f = feature_modulation(kPlanned, options);
+    constexpr int kRepeats = 5;
+    std::vector<at::Tensor> masks;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      FeatureOptions own = options;
+      own.walks.seed = derive_seed(options.walks.seed, repeat);
+      const GraphFeatures sample = sample_features(graph, own);
+      masks.push_back(sample.query.to_dense(as_tensor(f))
+                          .matmul(sample.key.to_dense(as_tensor(key_modulation(kPlanned, own))).t()));
+    }
+    const at::Tensor deviations = std::get<0>(at::stack(masks).std(0).flatten().sort());
+    std::vector<double> found;
+    for (const PilotEntry& entry :
+         run_pilot(graph, options, f, choose_pilot_nodes(graph, options, f), kRepeats).entries)
+      found.push_back(entry.deviation);
+    std::sort(found.begin(), found.end());
+    const std::int64_t zeros = 34 * 34 - static_cast<std::int64_t>(found.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], deviations[zeros + static_cast<std::int64_t>(i)].item<double>(), 1e-6);
+  }
+}
+
+TEST(CompareEnsembles, IsThePlanOfEachKind) {
+  const Graph graph = normalise(karate_club(), Normalisation::symmetric);
+  FeatureOptions options;
+  PlanOptions request;
+  request.error = 0.1;
+  std::int64_t last = 0;
+  const EnsembleComparison comparison =
+      compare_ensembles(graph, kPlanned, options, request, [&](std::int64_t done, std::int64_t total) {
+        EXPECT_GE(done, last);
+        EXPECT_LE(done, total);
+        last = done;
+      });
+  EXPECT_EQ(last, 12);  // four steps for each
+  ASSERT_EQ(comparison.plans.size(), 3u);
+  double least = std::numeric_limits<double>::infinity();
+  for (const EnsemblePlan& own : comparison.plans) {
+    options.ensembles = own.ensembles;
+    const FeaturePlan alone = plan_features(graph, kPlanned, options, request);
+    EXPECT_EQ(own.plan.walks_measured, alone.walks_measured);
+    EXPECT_EQ(own.plan.nnz_mask, alone.nnz_mask);
+    EXPECT_GT(own.plan.predicted_seconds, 0);
+    least = std::min(least, own.plan.predicted_seconds);
+    // One sample's error is one of those that a study averages.
+    options.walks.num_walks = own.plan.walks;
+    const KernelError study = measure_kernel_error(graph, kPlanned, options, 100);
+    const double study_se = study.error_se / (2 * std::sqrt(study.error));
+    const double one_trial = 10 * study_se;  // sqrt(100) standard errors of the mean
+    EXPECT_EQ(own.plan.relative_error_rows, 34);
+    EXPECT_NEAR(own.plan.relative_error, std::sqrt(study.error), 4 * one_trial);
+    EXPECT_GT(own.plan.relative_error_se, 0);
+  }
+  for (const EnsemblePlan& own : comparison.plans) {
+    if (own.ensembles == comparison.best) {
+      EXPECT_EQ(own.plan.predicted_seconds, least);
+    }
+  }
+  EXPECT_THAT(comparison.advice, ::testing::StartsWith(std::string(word_of(comparison.best))));
+  EXPECT_THAT(comparison.to_string(), ::testing::HasSubstr(comparison.advice));
+  EXPECT_EQ(compare_ensembles(Graph(), kPlanned, options, request).advice, "");
+}
+
+TEST(CompareEnsembles, HubsAskForAsymmetricWalks) {
+  const Graph graph = normalise(barabasi_albert(3000, 4, 0), Normalisation::symmetric);
+  FeatureOptions options;
+  options.walks.p_halt = 0.1;
+  const EnsembleComparison comparison =
+      compare_ensembles(graph, NodeKernel::parse("diffusion:sigma2=1"), options, {});
+  EXPECT_EQ(comparison.best, Ensembles::asymmetric);
+  EXPECT_THAT(comparison.advice, ::testing::HasSubstr("it sees 10 hops far, the others 20"));
+  const FeaturePlan &shared = comparison.plans[0].plan, &asymmetric = comparison.plans[2].plan;
+  EXPECT_LT(10 * asymmetric.nnz_mask, shared.nnz_mask);
+  EXPECT_LT(10 * asymmetric.predicted_seconds, shared.predicted_seconds);
 }
 
 TEST(Plan, EdgeCasesAndErrors) {

@@ -20,16 +20,6 @@ std::int64_t read_kilobytes(const char* file, const std::string& name) {
 
 }  // namespace
 
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t colon = line.find(": ");
-    return colon == std::string::npos ? "" : line.substr(colon + 2);
-  }
-  return "";
-}
-
 std::int64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

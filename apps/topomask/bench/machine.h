@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "topomask/device.h"  // cpu_model
+
 namespace topomask::cli {
 
-std::string cpu_model();           // "" where the system does not tell
 std::int64_t peak_memory_bytes();  // of this process so far
 
 std::int64_t available_memory_bytes();  // that the system could still give

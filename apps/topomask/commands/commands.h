@@ -9,6 +9,7 @@ void add_graph_command(CLI::App& app);
 void add_features_command(CLI::App& app);
 void add_kernel_error_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_calibrate_command(CLI::App& app);
 void add_partition_command(CLI::App& app);
 void add_attend_command(CLI::App& app);
 void add_flops_command(CLI::App& app);
@@ -26,6 +27,7 @@ void add_show_command(CLI::App& app);
 void add_bench_walks_command(CLI::App& bench);
 void add_bench_attention_command(CLI::App& bench);
 void add_bench_points_command(CLI::App& bench);
+void add_bench_planner_command(CLI::App& bench);
 
 // Under `experiment`.
 void add_image_table_command(CLI::App& experiment);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,38 @@ nlohmann::ordered_json optional_count(std::int64_t count) {
   return count < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(count);
 }
 
-void print_json(const FeaturePlan& plan, const PlanCommand& command) {
+nlohmann::ordered_json optional_number(double number) {
+  return std::isnan(number) ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
+}
+
+nlohmann::ordered_json ensembles_json(const EnsembleComparison& comparison) {
+  nlohmann::ordered_json json = {{"best", word_of(comparison.best)},
+                                 {"advice", comparison.advice},
+                                 {"plans", nlohmann::ordered_json::array()}};
+  for (const EnsemblePlan& own : comparison.plans) {
+    json["plans"].push_back({{"ensembles", word_of(own.ensembles)},
+                             {"walks_measured", optional_count(own.plan.walks_measured)},
+                             {"walks", own.plan.walks},
+                             {"nnz_query", own.plan.nnz_query},
+                             {"nnz_key", own.plan.nnz_key},
+                             {"nnz_mask", own.plan.nnz_mask},
+                             {"nnz_mask_counted", own.plan.nnz_mask_counted},
+                             {"engine", word_of(own.plan.attention.engine)},
+                             {"predicted_seconds", own.plan.predicted_seconds},
+                             {"relative_error", optional_number(own.plan.relative_error)},
+                             {"relative_error_se", optional_number(own.plan.relative_error_se)}});
+  }
+  return json;
+}
+
+const FeaturePlan& plan_of(const EnsembleComparison& comparison, Ensembles ensembles) {
+  return std::find_if(comparison.plans.begin(), comparison.plans.end(),
+                      [&](const EnsemblePlan& own) { return own.ensembles == ensembles; })
+      ->plan;
+}
+
+void print_json(const EnsembleComparison& comparison, const PlanCommand& command) {
+  const FeaturePlan& plan = plan_of(comparison, command.walks.features.ensembles);
   nlohmann::ordered_json json = {
       {"error", command.request.error},
       {"confidence", command.request.confidence},
@@ -74,12 +106,16 @@ void print_json(const FeaturePlan& plan, const PlanCommand& command) {
       {"nnz_key", plan.nnz_key},
       {"nnz_mask", plan.nnz_mask},
       {"nnz_mask_counted", plan.nnz_mask_counted},
-      {"attention", plan_json(plan.attention)}};
+      {"relative_error", optional_number(plan.relative_error)},
+      {"relative_error_se", optional_number(plan.relative_error_se)},
+      {"attention", plan_json(plan.attention)},
+      {"ensembles", ensembles_json(comparison)}};
   if (!plan.note.empty()) json["note"] = plan.note;
   fmt::print("{}\n", json.dump());
 }
 
-void print_text(const FeaturePlan& plan, const PlanCommand& command) {
+void print_text(const EnsembleComparison& comparison, const PlanCommand& command) {
+  const FeaturePlan& plan = plan_of(comparison, command.walks.features.ensembles);
   Listing listing;
   listing.add("wanted", describe_request(plan, command.request));
   if (plan.theorem_applies) {
@@ -101,12 +137,18 @@ void print_text(const FeaturePlan& plan, const PlanCommand& command) {
                           plan.nonzeros_mean, plan.nonzeros_max));
   listing.add("nonzeros of the mask",
               fmt::format("{}{}", plan.nnz_mask_counted ? "" : "about ", format_count(plan.nnz_mask)));
+  if (!std::isnan(plan.relative_error)) {
+    listing.add("error of the whole mask",
+                fmt::format("{:.3f} +- {:.3f} of its norm, by {} rows", plan.relative_error,
+                            plan.relative_error_se, plan.relative_error_rows));
+  }
   if (!plan.note.empty()) listing.add("note", plan.note);
   listing.print();
   fmt::print("\n");
   fmt::print("{}", plan.attention.to_string());
-  fmt::print("per head, m = {} query/key features, d = {} value channels\n", command.request.features,
-             command.request.channels);
+  fmt::print("one head, m = {} query/key features, d = {} value channels, {}\n\n", command.request.features,
+             command.request.channels, command.request.learned ? "f learned" : "f fixed");
+  fmt::print("{}", comparison.to_string());
 }
 
 void run_plan(const PlanCommand& command) {
@@ -118,14 +160,14 @@ void run_plan(const PlanCommand& command) {
   const FeatureOptions options = command.walks.to_feature_options(WalkOptions{}.num_walks, command.run.seed);
   const Graph graph = command.graph.load();
   Progress progress("pilot", command.run.quiet);
-  const FeaturePlan plan =
-      plan_features(graph, kernel, options, command.request,
-                    [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  const EnsembleComparison comparison =
+      compare_ensembles(graph, kernel, options, command.request,
+                        [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
   erase_progress_line();
   if (command.run.json) {
-    print_json(plan, command);
+    print_json(comparison, command);
   } else if (!command.run.quiet) {
-    print_text(plan, command);
+    print_text(comparison, command);
   }
 }
 
@@ -144,8 +186,15 @@ void add_plan_command(CLI::App& app) {
   add_choice(*sub, "Options", "--for", request.scope, "What --confidence is about");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
+  sub->add_flag_callback(
+      "--fixed-f", [command] { command->request.learned = false; },
+      "f is not learned: a CPU computes the values of the mask once and not in every pass");
   add_run_options(*sub, command->run);
   sub->footer(
+      "The last table has each kind of ensemble with the walks that it needs for the same error. seconds: a\n"
+      "forward pass of attention as predicted (see 'topomask calibrate'); rel. error: of the whole mask in "
+      "the\n"
+      "Frobenius norm, one sample against the exact kernel up to twice --max-hops.\n"
       "Examples:\n"
       "  topomask plan --graph grid:32x32 --error 0.05 --confidence 0.99 --for all-entries\n"
       "  topomask plan --graph mesh.ply --kernel diffusion:sigma2=2 --m 32 --d 64 --json");

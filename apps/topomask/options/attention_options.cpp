@@ -46,6 +46,7 @@ nlohmann::ordered_json plan_json(const AttentionPlan& plan) {
                                   {"admissible", candidate.admissible}};
     if (!candidate.admissible) row["reason"] = candidate.reason;
     row["multiply_adds"] = candidate.multiply_adds;
+    row["value_multiply_adds"] = candidate.value_multiply_adds;
     row["bytes"] = candidate.bytes;
     row["workspace_bytes"] = candidate.workspace;
     row["predicted_seconds"] = candidate.predicted_cost;
