@@ -60,7 +60,7 @@ std::string format_count(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   const std::ptrdiff_t first = digits.starts_with('-') ? 1 : 0;
   for (auto place = static_cast<std::ptrdiff_t>(digits.size()) - 3; place > first; place -= 3) {
-    digits.insert(static_cast<std::size_t>(place), ",");
+    digits.insert(static_cast<std::size_t>(place), 1, ',');
   }
   return digits;
 }

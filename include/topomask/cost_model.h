@@ -18,10 +18,10 @@ struct DeviceRates {
   double dense_half = 0;         // the same for 16-bit numbers, where a GPU keeps scores on chip
   double mask = 0;               // the mask engine: rows of k and v fetched for every nonzero of M
   double feature = 0;            // the feature engine: the mask applied to columns
-  double fused_feature = 0;      // the same for sparse factors on a CPU, a feature at a time
-  double feature_by_column = 0;  // the same as products of gathered rows, a column of Phi at a time
-  double factors = 0;            // the feature engine with factors of low rank
-  double values = 0;             // new values of M = Phi Psi^T
+  double feature_by_column = 0;  // the same for sparse factors: products of gathered rows, column by column
+  double feature_by_column_half = 0;  // the same for bfloat16, on a GPU's tensor cores
+  double factors = 0;                 // the feature engine with factors of low rank
+  double values = 0;                  // new values of M = Phi Psi^T
   // Bytes per second; on a CPU those of one thread.
   double bandwidth = 0;      // read or written in order
   double far_bandwidth = 0;  // fetched in rows that lie anywhere

@@ -96,6 +96,34 @@ PlanCandidate dense_candidate(const Case& s) {
   return c;
 }
 
+// Column by column of Phi: a column takes what is less, its pairs of rows and keys or its state Z_c. What the
+// better of the two takes in all is a little more than that.
+PlanCandidate columns_candidate(const Case& s, PlanCandidate c) {
+  const MaskProfile& mask = s.mask;
+  const bool on_cpu = s.shape.device.is_cpu();
+  // A pattern per head counts its own entries; a shared one serves every head.
+  const double uses =
+      static_cast<double>(s.shape.batch) * (mask.pattern_per_head ? 1 : static_cast<double>(s.shape.heads));
+  const auto rows = static_cast<double>(mask.left_entries), keys = static_cast<double>(mask.right_entries);
+  const double by_state = (rows + keys) * s.m * (s.d_v + 1);
+  const double by_pair = mask.value_multiply_adds * (s.m + s.d_v + 1);
+  c.multiply_adds = uses * (by_pair > 0 ? std::min(by_state, by_pair) : by_state);
+  // Rows of q, k and v; the products of every entry of Phi, written and read.
+  c.bytes = uses * s.element * (rows * (s.m + 2 * (s.d_v + 1)) + keys * (s.m + s.d_v));
+  const double products = rows * s.d_v * s.element;
+  c.workspace =
+      on_cpu ? 32768 * (s.d_v + s.m) * s.element : std::max(products, std::min(uses * products, 512e6));
+  const bool tensor_cores = !on_cpu && s.shape.dtype == at::kBFloat16;
+  const double rate = tensor_cores ? s.rates.feature_by_column_half : s.rates.feature_by_column;
+  const double starts = s.pairs * s.n * s.rates.column_start;
+  if (on_cpu) {
+    finish(c, s, rate, 1, 0, starts);
+  } else {
+    finish(c, s, rate, 6, 1, starts + c.bytes / s.rates.far_bandwidth);
+  }
+  return c;
+}
+
 PlanCandidate feature_candidate(const Case& s, bool softmax) {
   const MaskProfile& mask = s.mask;
   const AttentionShape& shape = s.shape;
@@ -111,6 +139,7 @@ PlanCandidate feature_candidate(const Case& s, bool softmax) {
     finish(c, s, s.rates.factors, 8);
     return c;
   }
+  if (mask.sparse_factors) return columns_candidate(s, c);
   const double columns = s.m * (s.d_v + 1);
   const bool on_cpu = shape.device.is_cpu();
   const double element = std::max(4.0, s.element);  // masks are applied in at least float32
@@ -120,18 +149,6 @@ PlanCandidate feature_candidate(const Case& s, bool softmax) {
             element;
   const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(s.max_workspace)));
   c.workspace = 6 * element * s.pairs * s.n * (s.d_v + 1) * block;
-  if (on_cpu && mask.sparse_factors) {
-    // The fused forward pass takes one feature at a time: it writes the columns, reads them for every
-    // nonzero, and adds to the result.
-    constexpr double kPasses = 4;
-    const double columns_bytes = s.n * s.element * (s.d_v + 1);
-    c.bytes = s.pairs * s.m * kPasses * columns_bytes;
-    const double far_bytes =
-        s.pairs * s.m * mask.far_share * mask.multiply_adds_per_column * s.element * (s.d_v + 1);
-    finish(c, s, s.rates.fused_feature, 1, beyond_cache(s, 3 * columns_bytes),
-           beyond_cache(s, columns_bytes) * far_bytes / s.rates.far_bandwidth);
-    return c;
-  }
   finish(c, s, s.rates.feature, 10 * std::max(1.0, s.m / block));
   return c;
 }

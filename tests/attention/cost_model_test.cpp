@@ -13,7 +13,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "attention/feature_by_columns.h"
 #include "core/parallel.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
@@ -208,18 +207,13 @@ TEST(CostModel, FeaturesByColumnsAreCountedFromTheFactors) {
   shape.num_nodes = mask.num_nodes;
   shape.d = 32;
   shape.d_v = 16;
-  const ColumnWork work = feature_by_columns(mask, shape);
-  EXPECT_EQ(work.multiply_adds, 3.0 * 2 * 200000 * 32 * 17);
-  EXPECT_EQ(work.numbers, 3.0 * 2 * 100000 * (32 + 2 * 16 + 2));
-  EXPECT_EQ(work.columns, 3.0 * 2 * 10000);
-  DeviceRates rates;
-  rates.feature_by_column = 1e9;
-  rates.bandwidth = 2e9;
-  rates.column_start = 1e-6;
-  EXPECT_DOUBLE_EQ(feature_by_columns_seconds(work, 4, rates),
-                   work.multiply_adds / 1e9 + work.numbers * 4 / 2e9 + work.columns * 1e-6);
+  const auto work = [&] { return candidate(plan_attention(mask, shape, {}), Engine::feature).multiply_adds; };
+  mask.value_multiply_adds = 1e9;  // hubs: by state
+  EXPECT_EQ(work(), 3.0 * 2 * 200000 * 32 * 17);
+  mask.value_multiply_adds = 1e5;  // short columns: by pair
+  EXPECT_EQ(work(), 3.0 * 2 * 1e5 * (32 + 17));
   mask.pattern_per_head = true;  // entries are then those of both heads
-  EXPECT_EQ(feature_by_columns(mask, shape).multiply_adds, work.multiply_adds / 2);
+  EXPECT_EQ(work(), 3.0 * 1e5 * (32 + 17));
 }
 
 }  // namespace

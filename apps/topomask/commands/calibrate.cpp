@@ -116,7 +116,7 @@ class Calibrator {
     // Not measured by themselves: they follow the products of matrices.
     const double scale = rates_.dense / DeviceRates::built_in(device_.type()).dense;
     rates_.dense_half *= scale;
-    rates_.feature_by_column *= scale;
+    rates_.feature_by_column_half *= scale;
     fit(&DeviceRates::factors, Engine::feature,
         {case_of(std::make_shared<const NoMask>(4096), shape_),
          case_of(std::make_shared<const NoMask>(32768), shape_)});
@@ -143,7 +143,7 @@ class Calibrator {
 
   void feature_engine() {
     if (!device_.is_cpu()) return;  // bytes decide there
-    fit(&DeviceRates::fused_feature, Engine::feature, {grf("ba:2000,4", 8), grf("grid:40x40", 16)});
+    fit(&DeviceRates::feature_by_column, Engine::feature, {grf("ba:2000,4", 8), grf("ba:4000,4", 16)});
     // A mask that can only multiply: the exact series.
     fit(&DeviceRates::feature, Engine::feature,
         {case_of(std::make_shared<const PowerSeriesMask>(graph("grid:40x40"), at::ones({4})), shape_)});
