@@ -96,9 +96,9 @@ class RepellingGroup {
   std::uint32_t offset_word(std::int64_t index) {
     if (index / 4 != drawn_) {
       drawn_ = index / 4;
-      block_ =
-          draw(plan_, start_, static_cast<std::uint32_t>(node_),
-               static_cast<std::uint32_t>(hop_) + (static_cast<std::uint32_t>(drawn_) << 15), Purpose::repel);
+      block_ = draw(
+          plan_, table_.graph.number_of(start_), static_cast<std::uint32_t>(table_.graph.number_of(node_)),
+          static_cast<std::uint32_t>(hop_) + (static_cast<std::uint32_t>(drawn_) << 15), Purpose::repel);
     }
     return block_[index % 4];
   }
@@ -143,7 +143,7 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
     block.node[walker] = static_cast<std::int32_t>(start);
     block.id[walker] = static_cast<std::int32_t>(walker);
     block.load[walker] = 1.0f;
-    block.length[walker] = draw_length(plan, start, block.walk_of[walker]);
+    block.length[walker] = draw_length(plan, graph.number_of(start), block.walk_of[walker]);
   }
 
   std::vector<std::uint64_t> order;
@@ -170,8 +170,9 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
     } else {
       for (std::int64_t i = 0; i < live; ++i) {
         const std::int64_t start = block.first_start + block.start_of[block.id[i]];
-        const std::uint32_t word = draw(plan, start, static_cast<std::uint32_t>(block.walk_of[block.id[i]]),
-                                        static_cast<std::uint32_t>(hop / 4), Purpose::step)[hop % 4];
+        const std::uint32_t word =
+            draw(plan, graph.number_of(start), static_cast<std::uint32_t>(block.walk_of[block.id[i]]),
+                 static_cast<std::uint32_t>(hop / 4), Purpose::step)[hop % 4];
         choice[i] = plan.weighted_steps
                         ? table.weighted_choice(block.node[i], word)
                         : scale_word(word, static_cast<std::uint32_t>(graph.degree(block.node[i])));
