@@ -155,4 +155,36 @@ class DistributedGraph {
   std::shared_ptr<const NodeExchange> halo_;
 };
 
+// How walks get past the border of a part. Results do not depend on it.
+enum class WalkRoute {
+  automatic,  // by predicted bytes
+  halo,       // the rows of all nodes within reach are fetched first: short walks
+  walkers,    // walkers are sent to the owner of the node they stand on, hop by hop: long walks, hubs
+};
+
+// Features of own nodes: their rows among those of the whole graph, bit for bit.
+struct DistributedWalkFeatures {
+  WalkFeatures features;  // rows of own nodes; columns are original numbers, of the whole graph
+  at::Tensor place;       // [nnz] int32: the place of each column
+  WalkRoute route = WalkRoute::halo;
+};
+
+struct DistributedFeatures {
+  DistributedWalkFeatures query;
+  DistributedWalkFeatures key;  // asymmetric: empty
+  Ensembles ensembles = Ensembles::shared;
+};
+
+// As the functions of the same names for one process. Collective.
+DistributedWalkFeatures sample_walk_features(const DistributedGraph& graph, const WalkOptions& options,
+                                             bool importance_weights = true,
+                                             WalkRoute route = WalkRoute::automatic);
+DistributedFeatures sample_features(const DistributedGraph& graph, const FeatureOptions& options,
+                                    WalkRoute route = WalkRoute::automatic);
+at::Tensor sample_walks(const DistributedGraph& graph, const WalkOptions& options,
+                        WalkRoute route = WalkRoute::automatic);  // [n, walks, max_hops + 1] int32
+
+template <>
+std::span<const Word<WalkRoute>> words<WalkRoute>();
+
 }  // namespace topomask
