@@ -52,7 +52,8 @@ class Ranks {
   // A group that exists, by its name in c10d's registry (Python: torch.distributed.group.WORLD.group_name).
   // It must have a backend for CPU tensors.
   static RanksPtr from_group(const std::string& name);
-  // R ranks as threads of this process; what one of them throws, this throws. For tests and small runs.
+  // R ranks as threads of this process, which share its cores; what one of them throws, this throws. For
+  // tests and small runs.
   static void run_threads(int size, const std::function<void(const RanksPtr&)>& each,
                           const RankOptions& options = {});
   ~Ranks();
@@ -183,6 +184,62 @@ DistributedFeatures sample_features(const DistributedGraph& graph, const Feature
                                     WalkRoute route = WalkRoute::automatic);
 at::Tensor sample_walks(const DistributedGraph& graph, const WalkOptions& options,
                         WalkRoute route = WalkRoute::automatic);  // [n, walks, max_hops + 1] int32
+
+// M_hat = Phi Psi^T over all ranks, each with its own rows, as GrfMask for one process: the walks and
+// patterns belong to the graph and are made once. One set of walks serves all heads.
+//
+// A row is interior where it meets own nodes alone; its attention needs no other rank.
+class DistributedGrfMask {
+ public:
+  // f: [F] or [heads, F], float, the same on every rank. Its gradient is summed over the ranks, in their
+  // order. Collective, as all that follow.
+  DistributedGrfMask(const DistributedGraph& graph, const FeatureOptions& options, at::Tensor f,
+                     WalkRoute route = WalkRoute::automatic);
+  std::shared_ptr<const DistributedGrfMask> with_f(at::Tensor f) const;  // the same walks
+
+  const RanksPtr& ranks() const;
+  const at::Tensor& f() const { return f_; }  // [heads, F]
+  std::int64_t heads() const { return f_.size(0); }
+  std::int64_t num_own() const;
+  const DistributedFeatures& features() const;
+
+  // y_h = M_h x_h, or M_h^T x_h, of rows of own nodes: [H, n, C], H = heads() or, where heads() is 1,
+  // anything. Differentiable in x and f. Sends sums of shared columns to their owners, and back.
+  at::Tensor multiply(const at::Tensor& x, bool transposed = false) const;
+
+  // What attention sends and keeps, counted for this rank.
+  struct Counts {
+    std::int64_t interior_rows = 0, boundary_rows = 0;
+    std::int64_t entries = 0;        // nonzeros of own rows of M
+    std::int64_t halo = 0;           // nodes of others whose rows of K and V come here
+    std::int64_t sends = 0;          // own rows that others need, once for each of them
+    std::int64_t query_columns = 0;  // columns of others that own queries meet; see Engine::feature
+    std::int64_t key_columns = 0;    // and own keys
+  };
+  Counts counts(Engine engine) const;  // mask: the first five; feature: the last two
+  struct Symbolic;                     // of the library itself
+
+ private:
+  friend at::Tensor attention(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const DistributedGrfMask&, const AttentionOptions&);
+  friend Engine choose_engine(const DistributedGrfMask&, const AttentionOptions&, std::int64_t, std::int64_t);
+  std::shared_ptr<Symbolic> symbolic_;
+  at::Tensor f_;
+};
+
+// As attention() for one process, of rows of own nodes: q, k: [B, H, n, d], v: [B, H, n, d_v] or packed
+// [n, H, d]; float32, float64 or bfloat16 on the CPU. All ranks must agree on B, H, d, d_v, dtypes, options
+// and on what requires gradients. Engine::mask fetches the rows of K and V that the halo of M needs and
+// computes interior rows while they travel; Engine::feature exchanges partial sums of shared columns.
+// Collective; so is the backward pass.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const DistributedGrfMask& mask, const AttentionOptions& options = {});
+// The engine that `automatic` stands for, with queries of d and values of d_v channels. Collective.
+Engine choose_engine(const DistributedGrfMask& mask, const AttentionOptions& options, std::int64_t d,
+                     std::int64_t d_v);
+// Without a mask: linear attention over all nodes of all ranks, by one sum of a [B, H, m, d_v + 1] state.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RanksPtr& ranks,
+                     const AttentionOptions& options = {});
 
 template <>
 std::span<const Word<WalkRoute>> words<WalkRoute>();

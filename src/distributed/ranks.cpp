@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/parallel.h"
 #include "core/tensors.h"
 #include "topomask/distributed.h"
 
@@ -265,13 +266,17 @@ RanksPtr Ranks::from_group(const std::string& name) {
 void Ranks::run_threads(int size, const std::function<void(const RanksPtr&)>& each,
                         const RankOptions& options) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
+  const int all_threads = num_threads();
+  set_num_threads(std::max(1, all_threads / std::max(1, size)));  // of each rank
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::atomic<int> first = -1;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
+      RanksPtr ranks;  // lives until its error is noted: the others notice its end
       try {
-        each(from_store(store, rank, size, options));
+        ranks = from_store(store, rank, size, options);
+        each(ranks);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
         int none = -1;
@@ -280,6 +285,7 @@ void Ranks::run_threads(int size, const std::function<void(const RanksPtr&)>& ea
     });
   }
   for (std::thread& thread : threads) thread.join();
+  set_num_threads(all_threads);
   if (first >= 0) std::rethrow_exception(errors[static_cast<std::size_t>(first)]);
 }
 
