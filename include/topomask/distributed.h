@@ -49,6 +49,8 @@ class Ranks {
   // Gloo over a store that all ranks see. Collective.
   static RanksPtr from_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                              const RankOptions& options = {});
+  // The same over a file that all ranks see and none has written yet: ranks of one machine. Collective.
+  static RanksPtr from_file(const std::string& path, int rank, int size, const RankOptions& options = {});
   // A group that exists, by its name in c10d's registry (Python: torch.distributed.group.WORLD.group_name).
   // It must have a backend for CPU tensors.
   static RanksPtr from_group(const std::string& name);
@@ -214,9 +216,10 @@ class DistributedGrfMask {
     std::int64_t halo = 0;           // nodes of others whose rows of K and V come here
     std::int64_t sends = 0;          // own rows that others need, once for each of them
     std::int64_t query_columns = 0;  // columns of others that own queries meet; see Engine::feature
-    std::int64_t key_columns = 0;    // and own keys
+    std::int64_t query_sends = 0;    // own columns that queries of others meet, once for each of them
+    std::int64_t key_columns = 0;    // columns of others that own keys stand in
   };
-  Counts counts(Engine engine) const;  // mask: the first five; feature: the last two
+  Counts counts(Engine engine) const;  // mask: the first five; feature: the last three
   struct Symbolic;                     // of the library itself
 
  private:

@@ -63,6 +63,7 @@ DistributedGrfMask::Counts DistributedGrfMask::counts(Engine engine) const {
   if (engine == Engine::feature) {
     const MaskColumns& columns = symbolic_->columns();
     counts.query_columns = columns.query.exchange.num_received();
+    counts.query_sends = columns.query.exchange.num_sent();
     counts.key_columns = columns.key.pattern ? columns.key.exchange.num_received() : 0;
     return counts;
   }

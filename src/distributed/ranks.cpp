@@ -12,6 +12,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -24,6 +25,7 @@
 #ifdef TOPOMASK_WITH_GLOO
 #define USE_C10D_GLOO  // what the wheel was built with; its headers do not say so themselves
 #include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -146,10 +148,17 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
 }  // namespace
 
 struct Ranks::Group {
-  c10::intrusive_ptr<c10d::Store> store;  // kept: rank 0 may be its server
-  c10::intrusive_ptr<c10d::Backend> backend;
-  std::string limit;  // as text, for errors
+  c10::intrusive_ptr<c10d::Store> store;                         // kept: rank 0 may be its server
+  c10::intrusive_ptr<c10d::Backend> own;                         // a group of our own,
+  std::optional<c10::weak_intrusive_ptr<c10d::Backend>> others;  // or somebody's, who may end it
+  std::string limit;                                             // as text, for errors
   std::atomic<std::int64_t> bytes_sent = 0;
+
+  c10::intrusive_ptr<c10d::Backend> backend() const {
+    const c10::intrusive_ptr<c10d::Backend> found = others ? others->lock() : own;
+    check(found.defined(), "ranks: the process group was destroyed");
+    return found;
+  }
 };
 
 namespace {
@@ -194,7 +203,7 @@ RanksPtr Ranks::from_store(const c10::intrusive_ptr<c10d::Store>& store, int ran
   const bool local = address == nullptr || std::string_view(address) == "127.0.0.1" ||
                      std::string_view(address) == "localhost";
   try {
-    group->backend =
+    group->own =
         make_gloo(c10::make_intrusive<c10d::PrefixStore>("topomask/gloo", store), rank, size, local, limit);
   } catch (const std::exception& error) {
     fail("rank {} of {}: could not connect to the other ranks within {} ({})", rank, size, group->limit,
@@ -244,6 +253,12 @@ RanksPtr Ranks::from_environment(const RankOptions& options) {
   return from_store(store, rank, size, options);
 }
 
+RanksPtr Ranks::from_file(const std::string& path, int rank, int size, const RankOptions& options) {
+  if (size == 1) return alone();
+  const QuietTorch quiet;
+  return from_store(c10::make_intrusive<c10d::FileStore>(path, size), rank, size, options);
+}
+
 RanksPtr Ranks::from_group(const std::string& name) {
   auto group = std::make_shared<Group>();
   int rank = 0, size = 1;
@@ -252,7 +267,7 @@ RanksPtr Ranks::from_group(const std::string& name) {
     rank = found->getRank();
     size = found->getSize();
     group->limit = "its time limit";
-    group->backend = found->getBackend(c10::DeviceType::CPU);
+    group->others = c10::weak_intrusive_ptr<c10d::Backend>(found->getBackend(c10::DeviceType::CPU));
   } catch (const std::exception& error) {
     fail(
         "ranks: expected the name of a process group with a backend for CPU tensors (gloo, or "
@@ -323,7 +338,7 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
   at::Tensor in = state.sent.view(-1).view(at::kByte), out = state.received.view(-1).view(at::kByte);
   const auto group = group_;
   state.work = guarded(*this, group->limit, what,
-                       [&] { return group->backend->alltoall_base(out, in, out_counts, in_counts); });
+                       [&] { return group->backend()->alltoall_base(out, in, out_counts, in_counts); });
   const int rank = rank_, size = size_;
   state.finish = [group, rank, size, what, in, out](c10d::Work& work) {
     guarded(Ranks(rank, size, group), group->limit, what, [&] { return work.wait(); });
@@ -338,7 +353,7 @@ at::Tensor Ranks::all_gather(const at::Tensor& x, const std::string& what) const
   std::vector<std::vector<at::Tensor>> out(1);
   for (int r = 0; r < size_; ++r) out[0].push_back(at::empty_like(own));
   group_->bytes_sent += static_cast<std::int64_t>(own.nbytes()) * (size_ - 1);
-  guarded(*this, group_->limit, what, [&] { return group_->backend->allgather(out, in)->wait(); });
+  guarded(*this, group_->limit, what, [&] { return group_->backend()->allgather(out, in)->wait(); });
   return at::stack(out[0]);
 }
 
@@ -376,6 +391,10 @@ RanksPtr Ranks::from_store(const c10::intrusive_ptr<c10d::Store>&, int, int, con
 }
 RanksPtr Ranks::from_environment(const RankOptions&) {
   no_gloo();
+}
+RanksPtr Ranks::from_file(const std::string&, int, int size, const RankOptions&) {
+  if (size != 1) no_gloo();
+  return alone();
 }
 RanksPtr Ranks::from_group(const std::string&) {
   no_gloo();

@@ -10,10 +10,12 @@ void add_bench_command(CLI::App& app) {
       "Examples:\n"
       "  topomask bench walks --graph grid:181x181 --threads 1\n"
       "  topomask bench attention --graph grid:181x181 --walks 16\n"
-      "  topomask bench points --device cuda --dtype bfloat16");
+      "  topomask bench points --device cuda --dtype bfloat16\n"
+      "  topomask bench distributed --graph grid:300x300 --ranks 2");
   add_bench_walks_command(*bench);
   add_bench_attention_command(*bench);
   add_bench_points_command(*bench);
+  add_bench_distributed_command(*bench);
 }
 
 }  // namespace topomask::cli
