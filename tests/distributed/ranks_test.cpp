@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -165,6 +166,27 @@ TEST(Ranks, from_the_environment_or_a_sentence) {
   }
   options.timeout_seconds = 0;
   expect_error(meet, "the time limit must be above 0");
+}
+
+TEST(Ranks, agree_on_their_number_and_on_who_is_who) {
+  RankOptions options;
+  options.timeout_seconds = 20;
+  const auto both = [&](int second_rank, int second_size, const char* of_first, const char* of_second) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::thread other([&] {
+      expect_error([&] { Ranks::from_store(store, second_rank, second_size, options); }, of_second);
+    });
+    expect_error([&] { Ranks::from_store(store, 0, 2, options); }, of_first);
+    other.join();
+  };
+  both(1, 3, "rank 0 of 2: rank 1 was told that there are 3 ranks; WORLD_SIZE must agree",
+       "rank 1 of 3: rank 0 was told that there are 2 ranks; WORLD_SIZE must agree");
+  options.timeout_seconds = 1;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  expect_error([&] { Ranks::from_store(store, 0, 2, options); },
+               "rank 0 of 2: rank 1 did not come within 1 s");
+  expect_error([&] { Ranks::from_store(store, 0, 2, options); }, "two processes have RANK 0 of 2");
+  expect_error([&] { Ranks::from_store(store, 2, 2, options); }, "got 2 of 2");
 }
 
 TEST(Ranks, say_which_group_they_wanted) {
