@@ -12,7 +12,6 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -148,16 +147,14 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
 }  // namespace
 
 struct Ranks::Group {
-  c10::intrusive_ptr<c10d::Store> store;                         // kept: rank 0 may be its server
-  c10::intrusive_ptr<c10d::Backend> own;                         // a group of our own,
-  std::optional<c10::weak_intrusive_ptr<c10d::Backend>> others;  // or somebody's, who may end it
-  std::string limit;                                             // as text, for errors
+  c10::intrusive_ptr<c10d::Store> store;  // kept: rank 0 may be its server
+  c10::intrusive_ptr<c10d::Backend> own;  // a group of our own,
+  std::string name;                       // or somebody's, who may end it any time: looked up at every use
+  std::string limit;                      // as text, for errors
   std::atomic<std::int64_t> bytes_sent = 0;
 
   c10::intrusive_ptr<c10d::Backend> backend() const {
-    const c10::intrusive_ptr<c10d::Backend> found = others ? others->lock() : own;
-    check(found.defined(), "ranks: the process group was destroyed");
-    return found;
+    return own.defined() ? own : c10d::resolve_process_group(name)->getBackend(c10::DeviceType::CPU);
   }
 };
 
@@ -267,7 +264,8 @@ RanksPtr Ranks::from_group(const std::string& name) {
     rank = found->getRank();
     size = found->getSize();
     group->limit = "its time limit";
-    group->others = c10::weak_intrusive_ptr<c10d::Backend>(found->getBackend(c10::DeviceType::CPU));
+    found->getBackend(c10::DeviceType::CPU);
+    group->name = name;
   } catch (const std::exception& error) {
     fail(
         "ranks: expected the name of a process group with a backend for CPU tensors (gloo, or "
