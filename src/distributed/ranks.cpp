@@ -171,18 +171,26 @@ auto guarded(const Ranks& ranks, const std::string& limit, const std::string& wh
   }
 }
 
+// Waits for the result, and then until Gloo's thread has let go of the work. Whoever lets go last destroys it
+// with the thread's state that it took along, which may be Python's: not on a thread that outlives Python.
+void finish_work(c10::intrusive_ptr<c10d::Work> work) {
+  work->wait();
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(200);
+  while (work.use_count() > 1 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+}
+
 }  // namespace
 
 struct Ranks::Pending::State {
   at::Tensor sent, received;  // kept until all has gone
   c10::intrusive_ptr<c10d::Work> work;
-  std::function<void(c10d::Work&)> finish;
+  std::function<void(c10::intrusive_ptr<c10d::Work>)> finish;
 };
 
 at::Tensor Ranks::Pending::wait() {
   check(state_ != nullptr, "ranks: there is no exchange to wait for");
   const std::unique_ptr<State> state = std::move(state_);
-  if (state->work) state->finish(*state->work);
+  if (state->work) state->finish(std::move(state->work));
   return state->received;
 }
 
@@ -338,8 +346,8 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
   state.work = guarded(*this, group->limit, what,
                        [&] { return group->backend()->alltoall_base(out, in, out_counts, in_counts); });
   const int rank = rank_, size = size_;
-  state.finish = [group, rank, size, what, in, out](c10d::Work& work) {
-    guarded(Ranks(rank, size, group), group->limit, what, [&] { return work.wait(); });
+  state.finish = [group, rank, size, what, in, out](c10::intrusive_ptr<c10d::Work> work) {
+    guarded(Ranks(rank, size, group), group->limit, what, [&] { finish_work(std::move(work)); });
   };
   return pending;
 }
@@ -351,7 +359,7 @@ at::Tensor Ranks::all_gather(const at::Tensor& x, const std::string& what) const
   std::vector<std::vector<at::Tensor>> out(1);
   for (int r = 0; r < size_; ++r) out[0].push_back(at::empty_like(own));
   group_->bytes_sent += static_cast<std::int64_t>(own.nbytes()) * (size_ - 1);
-  guarded(*this, group_->limit, what, [&] { return group_->backend()->allgather(out, in)->wait(); });
+  guarded(*this, group_->limit, what, [&] { finish_work(group_->backend()->allgather(out, in)); });
   return at::stack(out[0]);
 }
 
