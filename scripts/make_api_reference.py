@@ -15,7 +15,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 # The submodules that are interfaces of their own; everything else is reached from `topomask`.
-MODULES = ("topomask", "topomask.nn", "topomask.pyg", "topomask.transformers")
+MODULES = ("topomask", "topomask.distributed", "topomask.nn", "topomask.pyg", "topomask.transformers")
 
 
 def public_names(module: ModuleType) -> list[str]:

@@ -12,7 +12,10 @@ struct CsrView {
   const std::int64_t* row_ptr = nullptr;  // [N+1], non-decreasing
   const std::int32_t* col = nullptr;      // [E], ascending within a row
   const float* weight = nullptr;          // [E], finite, may be negative
+  // [N] or null: the numbers that random words are drawn for, where these rows are a part of a graph.
+  const std::int32_t* number = nullptr;
 
+  std::int64_t number_of(std::int64_t node) const { return number == nullptr ? node : number[node]; }
   std::int64_t num_entries() const { return row_ptr == nullptr ? 0 : row_ptr[num_nodes]; }
   std::int64_t degree(std::int64_t node) const { return row_ptr[node + 1] - row_ptr[node]; }
 };

@@ -35,8 +35,9 @@ struct SparsePattern {
   std::int64_t nnz() const { return col.size(0); }
   c10::Device device() const { return row_ptr.device(); }
   // row_ptr: [N+1] int64, col: [nnz] int32 ascending within a row, on one device. On a GPU the columns are
-  // not checked, and the transpose is built when it is first needed.
-  static SparsePattern from_rows(at::Tensor row_ptr, at::Tensor col);
+  // not checked, and the transpose is built when it is first needed. num_columns: -1 where there are as many
+  // as rows; else on the CPU alone, and transposed_ptr is [num_columns+1].
+  static SparsePattern from_rows(at::Tensor row_ptr, at::Tensor col, std::int64_t num_columns = -1);
   // The same pattern there, with an order where that is worth it and none is known.
   SparsePattern to(c10::Device device) const;
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "topomask/features.h"
 #include "topomask/graph.h"
 #include "topomask/mask.h"
 
@@ -63,6 +64,14 @@ struct MaskRequest {
   std::vector<std::int64_t> blocks = {};         // where the graphs of a batch begin, see Mask::blocks
 };
 MaskPtr make_mask(const MaskRequest& request);
+
+// What make_mask would sample for a mask of walks, without a graph: for masks over ranks (distributed.h).
+struct WalkMaskPlan {
+  FeatureOptions features;
+  Normalisation normalisation = Normalisation::symmetric;
+  at::Tensor f;  // [heads, terms]
+};
+WalkMaskPlan plan_walk_mask(MaskRequest request);
 
 // One sentence where the mask would be large and another one would not (mask_size.h), before memory is spent
 // on it; else empty.

@@ -5,7 +5,7 @@ mask = topomask.GRFMask(graph, num_walks=8, p_halt=0.3, max_hops=4, heads=h, see
 out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 """
 
-from topomask import masks, nn
+from topomask import distributed, masks, nn
 from topomask._attention import attention, plan_attention, plan_ensembles
 from topomask._catalogue import catalogue
 from topomask._load import version as _version
@@ -18,7 +18,7 @@ from topomask.neighbours import Neighbours, knn, radius
 
 __version__ = _version()
 __all__ = [
-    "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "knn", "nn",
+    "Graph", "Mask", "Neighbours", "NodeKernel", "WalkFeatures", "attention", "catalogue", "distributed", "knn", "nn",
     "normalise", "partition", "plan_attention", "plan_ensembles", "radius", "sample_walk_features", "union",
 ]  # fmt: skip
 __all__ += masks.__all__

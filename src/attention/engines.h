@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "attention/score_rule.h"
 #include "topomask/attention.h"
 
@@ -42,7 +44,8 @@ struct EngineGradients {
   std::vector<at::Tensor> mask;  // of the values of each SparseEntries, or of the matrix; see mask_learns
 };
 
-// `entries`: one for all heads, or one per head, as Mask::entries() gives them.
+// `entries`: one for all heads, or one per head, as Mask::entries() gives them. On the CPU M need not be
+// square: there are as many queries as it has rows, and as many keys as it has columns.
 EngineResult mask_engine_forward(const EngineInputs& inputs, const std::vector<SparseEntries>& entries,
                                  bool learning);
 // `result`: of the forward pass with `learning`. Without mask_learns, `mask` stays empty.
@@ -108,6 +111,11 @@ at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
 // Shared by all who ask for it: not to be written to.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device);
+
+// Features of keys that are some of all: `of_all` gives the largest exponents [..., 1, 1] of all keys from
+// those of these.
+using LargestOfAll = std::function<at::Tensor(const at::Tensor& of_these)>;
+at::Tensor key_features(const FeatureMap& map, const at::Tensor& x, const LargestOfAll& of_all);
 
 // Masks of at most this rank are multiplied by their factors; beyond it, like any other.
 constexpr std::int64_t kMaxFactorRank = 8;

@@ -123,19 +123,35 @@ at::Tensor largest_of_block(const at::Tensor& x, const std::vector<std::int64_t>
 // can meet, cancel in the normalised attention, so the largest exponent is taken out of each. Keys of another
 // graph must not have a say: far larger ones would leave this graph's without any number.
 at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query,
-                             const std::vector<std::int64_t>& blocks) {
+                             const std::vector<std::int64_t>& blocks, const LargestOfAll& of_all = {}) {
   const std::int64_t d = x.size(-1);
   const at::Tensor scaled = x * std::pow(static_cast<double>(d), -0.25);
   const at::Tensor projection = favor_projection(features, d, seed, x.scalar_type(), x.device());
   const at::Tensor exponent = at::matmul(scaled, projection.t()) - scaled.square().sum(-1, true) / 2;
   const at::Tensor seen = exponent.detach();
-  const at::Tensor largest = is_query            ? seen.amax(-1, true)
-                             : blocks.size() > 2 ? largest_of_block(seen, blocks)
-                                                 : seen.amax({-2, -1}, true);
+  at::Tensor largest;
+  if (is_query) {
+    largest = seen.amax(-1, true);
+  } else if (blocks.size() > 2) {
+    largest = largest_of_block(seen, blocks);
+  } else if (of_all) {
+    std::vector<std::int64_t> sizes = seen.sizes().vec();
+    sizes[sizes.size() - 2] = sizes[sizes.size() - 1] = 1;
+    largest =
+        of_all(seen.size(-2) > 0 ? seen.amax({-2, -1}, true)
+                                 : at::full(sizes, -std::numeric_limits<double>::infinity(), seen.options()));
+  } else {
+    largest = seen.amax({-2, -1}, true);
+  }
   return (exponent - largest).exp() / std::sqrt(static_cast<double>(features));
 }
 
 }  // namespace
+
+at::Tensor key_features(const FeatureMap& map, const at::Tensor& x, const LargestOfAll& of_all) {
+  if (map.kind != FeatureMapKind::favor) return map(x, /*is_query=*/false);
+  return positive_features(x, map.num_features, map.seed, false, {}, of_all);
+}
 
 std::int64_t FeatureMap::output_features(std::int64_t d) const {
   return kind == FeatureMapKind::favor ? num_features : d;

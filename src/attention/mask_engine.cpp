@@ -30,7 +30,7 @@ struct Operands {
   EngineInputs inputs;
   std::vector<at::Tensor> values;  // [1 or heads, nnz] of each pattern
   const std::vector<SparseEntries>& entries;
-  std::int64_t batch, heads, n, m, d_v;
+  std::int64_t batch, heads, n, keys, m, d_v;  // n queries
 
   Operands(const EngineInputs& given, const std::vector<SparseEntries>& of) : inputs(given), entries(of) {
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->contiguous();
@@ -39,6 +39,7 @@ struct Operands {
     batch = inputs.q.size(0);
     heads = inputs.q.size(1);
     n = inputs.q.size(2);
+    keys = inputs.k.size(2);
     m = inputs.q.size(3);
     d_v = inputs.v.size(3);
   }
@@ -88,8 +89,8 @@ RowAttention<T> head_of(const Operands& x, const Pair& pair) {
   head.features = x.m;
   head.value_columns = x.d_v;
   head.q = x.inputs.q.const_data_ptr<T>() + pair.index * x.n * x.m;
-  head.k = x.inputs.k.const_data_ptr<T>() + pair.index * x.n * x.m;
-  head.v = x.inputs.v.const_data_ptr<T>() + pair.index * x.n * x.d_v;
+  head.k = x.inputs.k.const_data_ptr<T>() + pair.index * x.keys * x.m;
+  head.v = x.inputs.v.const_data_ptr<T>() + pair.index * x.keys * x.d_v;
   head.rule = x.inputs.rule.as<T>();
   head.past_caches = static_cast<std::int64_t>(x.inputs.v.nbytes()) >= kPastCachesBytes;
   return head;
@@ -98,7 +99,7 @@ RowAttention<T> head_of(const Operands& x, const Pair& pair) {
 EngineResult forward_on_cpu(const Operands& x, bool learning) {
   const at::TensorOptions options = x.inputs.v.options();
   const bool softmax = x.inputs.rule.is_softmax();
-  at::Tensor out = at::empty(x.inputs.v.sizes(), options);
+  at::Tensor out = at::empty({x.batch, x.heads, x.n, x.d_v}, options);
   at::Tensor inverse = at::empty({x.batch, x.heads, x.n}, options);
   at::Tensor row_max = softmax ? at::empty({x.batch, x.heads, x.n}, options) : at::empty({0}, options);
   // One number per nonzero, as many as M has values. Fetching two rows again would cost more.
@@ -130,7 +131,8 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const Operands& x,
   const at::Tensor weights = at::empty({most, 2}, x.inputs.q.options());
   AT_DISPATCH_FLOATING_TYPES(x.inputs.q.scalar_type(), "mask_attention_backward", [&] {
     for_pairs(x, [&](const Pair& pair) {
-      const std::int64_t row = pair.index * x.n, nnz = x.values[pair.pattern].size(1);
+      const std::int64_t row = pair.index * x.n, key_row = pair.index * x.keys,
+                         nnz = x.values[pair.pattern].size(1);
       RowAttentionGradients<scalar_t> pass;
       pass.grad_out = grad_out.const_data_ptr<scalar_t>() + row * x.d_v;
       pass.out = out.const_data_ptr<scalar_t>() + row * x.d_v;
@@ -138,8 +140,8 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const Operands& x,
       if (x.inputs.rule.is_softmax()) pass.row_max = row_max.const_data_ptr<scalar_t>() + row;
       pass.dot = dots.const_data_ptr<scalar_t>() + pair.first_dot;
       pass.grad_q = grads.q.data_ptr<scalar_t>() + row * x.m;
-      pass.grad_k = grads.k.data_ptr<scalar_t>() + row * x.m;
-      pass.grad_v = grads.v.data_ptr<scalar_t>() + row * x.d_v;
+      pass.grad_k = grads.k.data_ptr<scalar_t>() + key_row * x.m;
+      pass.grad_v = grads.v.data_ptr<scalar_t>() + key_row * x.d_v;
       pass.grad_value = grads.mask[pair.pattern].data_ptr<scalar_t>() + pair.value_row * nnz;
       pass.accumulate = !pair.first_of_values;
       pass.weights = reinterpret_cast<ColumnWeights<scalar_t>*>(weights.data_ptr<scalar_t>());

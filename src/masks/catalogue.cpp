@@ -51,9 +51,10 @@ class Order {
   const char* owner() const { return info_.python_name.data(); }
   std::int64_t heads() const { return request_.heads; }
   const Graph& graph() const { return *request_.graph; }
-  Graph normalised() const {
-    return normalise(graph(), parse_word<Normalisation>(label("normalise"), text("normalise")));
+  Normalisation normalisation() const {
+    return parse_word<Normalisation>(label("normalise"), text("normalise"));
   }
+  Graph normalised() const { return normalise(graph(), normalisation()); }
   std::int64_t num_nodes() const { return request_.graph ? graph().num_nodes() : request_.num_nodes; }
   c10::Device device() const { return request_.graph ? graph().device() : request_.device; }
 
@@ -195,15 +196,25 @@ FeatureOptions feature_options(const Order& order) {
   return options;
 }
 
+bool has_one_set_of_walks(const Order& order) {
+  return order.flag("shared_walks") || order.heads() == 1;
+}
+
+WalkMaskPlan plan_grf(const Order& order) {
+  WalkMaskPlan plan;
+  plan.features = feature_options(order);
+  plan.f = order.series("f", plan.features.walks.max_hops, plan.features.ensembles != Ensembles::asymmetric);
+  plan.normalisation = order.normalisation();
+  if (has_one_set_of_walks(order) && !order.flag("shared_walks"))
+    plan.features.walks.seed = derive_seed(plan.features.walks.seed, 0);
+  return plan;
+}
+
 MaskPtr make_grf(const Order& order) {
-  const FeatureOptions options = feature_options(order);
-  const at::Tensor f = order.series("f", options.walks.max_hops, options.ensembles != Ensembles::asymmetric);
-  if (order.flag("shared_walks") || order.heads() == 1) {
-    FeatureOptions own = options;
-    if (!order.flag("shared_walks")) own.walks.seed = derive_seed(options.walks.seed, 0);
-    return std::make_shared<GrfMask>(order.normalised(), own, f);
-  }
-  return GrfMask::per_head(order.normalised(), options, f);
+  const WalkMaskPlan plan = plan_grf(order);
+  if (has_one_set_of_walks(order))
+    return std::make_shared<GrfMask>(order.normalised(), plan.features, plan.f);
+  return GrfMask::per_head(order.normalised(), plan.features, plan.f);
 }
 
 MaskPtr make_power_series(const Order& order) {
@@ -652,6 +663,19 @@ std::string mask_advice(const MaskRequest& request) {
   MaskSizeOptions limits;
   limits.heads = order.heads();
   return predict_mask_size(order.normalised(), options, limits).advice;
+}
+
+WalkMaskPlan plan_walk_mask(MaskRequest request) {
+  const Entry& entry = find_entry(request.mask);
+  check(entry.make == make_grf,
+        "mask '{}': is not made of walks; over ranks there are grf, grf-asymmetric and ad-hoc", request.mask);
+  if (!request.graph) request.graph = Graph();
+  const Order order(entry.info, request);
+  check(has_one_set_of_walks(order),
+        "mask '{}': has {} heads with walks of their own; over ranks one set of walks serves all heads "
+        "(shared_walks)",
+        request.mask, order.heads());
+  return plan_grf(order);
 }
 
 MaskPtr make_mask(const MaskRequest& request) {

@@ -58,7 +58,7 @@ std::shared_ptr<SparsePattern::Derived> SparsePattern::make_derived() {
   return std::make_shared<Derived>();
 }
 
-SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
+SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col, std::int64_t num_columns) {
   check(row_ptr.defined() && row_ptr.dim() == 1 && row_ptr.size(0) >= 1 &&
             row_ptr.scalar_type() == at::kLong && (row_ptr.is_cpu() || row_ptr.is_cuda()),
         "SparsePattern: row_ptr must be int64 [N+1] on cpu or cuda, got {}", describe(row_ptr));
@@ -69,16 +69,16 @@ SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col) {
   pattern.row_ptr = row_ptr.contiguous();
   pattern.col = col.contiguous();
   if (row_ptr.is_cuda()) return pattern;
-  const std::int64_t n = pattern.num_nodes(), nnz = pattern.nnz();
+  const std::int64_t n = pattern.num_nodes(), nnz = pattern.nnz(), width = num_columns < 0 ? n : num_columns;
   const auto* rows = pattern.row_ptr.const_data_ptr<std::int64_t>();
   const auto* columns = pattern.col.const_data_ptr<std::int32_t>();
-  const PatternFault fault = find_pattern_fault(n, nnz, rows, columns);
+  const PatternFault fault = find_pattern_fault(n, width, nnz, rows, columns);
   check(fault.row < 0, "SparsePattern: {} at row {} of {} ({} entries)", fault.what, fault.row, n, nnz);
 
-  pattern.transposed_ptr = at::empty({n + 1}, at::kLong);
+  pattern.transposed_ptr = at::empty({width + 1}, at::kLong);
   pattern.transposed_row = at::empty({nnz}, at::kInt);
   pattern.transposed_entry = at::empty({nnz}, at::kLong);
-  transpose_pattern(n, rows, columns, pattern.transposed_ptr.data_ptr<std::int64_t>(),
+  transpose_pattern(n, width, rows, columns, pattern.transposed_ptr.data_ptr<std::int64_t>(),
                     pattern.transposed_row.data_ptr<std::int32_t>(),
                     pattern.transposed_entry.data_ptr<std::int64_t>());
   return pattern;

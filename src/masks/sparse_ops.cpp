@@ -21,8 +21,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 SparseRows rows_of(const SparsePattern& pattern) {
+  const std::int64_t columns = pattern.transposed_ptr.defined() ? pattern.transposed_ptr.size(0) - 1 : -1;
   return {pattern.num_nodes(), pattern.row_ptr.const_data_ptr<std::int64_t>(),
-          pattern.col.const_data_ptr<std::int32_t>(), nullptr};
+          pattern.col.const_data_ptr<std::int32_t>(), nullptr, columns};
 }
 
 SparseRows transposed_rows_of(const SparsePattern& pattern) {
@@ -31,9 +32,9 @@ SparseRows transposed_rows_of(const SparsePattern& pattern) {
     return {pattern.num_nodes(), transposed.ptr.const_data_ptr<std::int64_t>(),
             transposed.row.const_data_ptr<std::int32_t>(), transposed.entry.const_data_ptr<std::int64_t>()};
   }
-  return {pattern.num_nodes(), pattern.transposed_ptr.const_data_ptr<std::int64_t>(),
+  return {pattern.transposed_ptr.size(0) - 1, pattern.transposed_ptr.const_data_ptr<std::int64_t>(),
           pattern.transposed_row.const_data_ptr<std::int32_t>(),
-          pattern.transposed_entry.const_data_ptr<std::int64_t>()};
+          pattern.transposed_entry.const_data_ptr<std::int64_t>(), pattern.num_nodes()};
 }
 
 namespace {
@@ -54,13 +55,14 @@ at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, cons
   if (x.is_cuda()) return multiply_cuda(pattern, values, x, transposed);
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor input = x.contiguous(), weights = values.contiguous();
-  at::Tensor out = at::empty({heads, n, columns}, x.options());
+  const SparseRows matrix = oriented(pattern, transposed);
+  at::Tensor out = at::empty({heads, matrix.num_rows, columns}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_matmul", [&] {
     for (std::int64_t h = 0; h < heads; ++h) {
       const std::int64_t value_head = weights.size(0) == 1 ? 0 : h;
-      spmm(oriented(pattern, transposed), weights.const_data_ptr<scalar_t>() + value_head * weights.size(1),
+      spmm(matrix, weights.const_data_ptr<scalar_t>() + value_head * weights.size(1),
            input.const_data_ptr<scalar_t>() + h * n * columns, columns, false,
-           out.data_ptr<scalar_t>() + h * n * columns);
+           out.data_ptr<scalar_t>() + h * matrix.num_rows * columns);
     }
   });
   return out;
@@ -71,12 +73,12 @@ at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, cons
 at::Tensor value_gradient(const SparsePattern& pattern, const at::Tensor& grad_out, const at::Tensor& x,
                           bool transposed, std::int64_t value_heads) {
   if (x.is_cuda()) return value_gradient_cuda(pattern, grad_out, x, transposed, value_heads);
-  const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
+  const std::int64_t heads = x.size(0), rows = grad_out.size(1), n = x.size(1), columns = x.size(2);
   const at::Tensor left = grad_out.contiguous(), right = x.contiguous();
   at::Tensor grad = at::zeros({value_heads, pattern.nnz()}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_matmul_backward", [&] {
     for (std::int64_t h = 0; h < heads; ++h) {
-      sampled_dots(oriented(pattern, transposed), left.const_data_ptr<scalar_t>() + h * n * columns,
+      sampled_dots(oriented(pattern, transposed), left.const_data_ptr<scalar_t>() + h * rows * columns,
                    right.const_data_ptr<scalar_t>() + h * n * columns, columns,
                    grad.data_ptr<scalar_t>() + (value_heads == 1 ? 0 : h) * pattern.nnz());
     }
@@ -253,8 +255,9 @@ ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query
                                       std::shared_ptr<const SparsePattern> key) {
   if (query->row_ptr.is_cuda()) return make_product_patterns_cuda(std::move(query), std::move(key));
   ProductPattern product = product_pattern(rows_of(*query), transposed_rows_of(*key));
-  auto pattern = std::make_shared<SparsePattern>(SparsePattern::from_rows(
-      adopt(std::move(product.row_ptr), at::kLong), adopt(std::move(product.col), at::kInt)));
+  auto pattern = std::make_shared<SparsePattern>(
+      SparsePattern::from_rows(adopt(std::move(product.row_ptr), at::kLong),
+                               adopt(std::move(product.col), at::kInt), key->num_nodes()));
   const SparseRows columns = transposed_rows_of(*pattern);
   auto expansions = std::make_shared<const Expansions>(make_expansions(
       rows_of(*query), transposed_rows_of(*key), rows_of(*pattern), query == key ? &columns : nullptr));

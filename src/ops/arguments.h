@@ -6,11 +6,13 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "core/check.h"
 #include "topomask/graph.h"
+#include "topomask/walks.h"
 #include "topomask/words.h"
 
 namespace topomask::ops {
@@ -25,6 +27,10 @@ inline GraphTensors tensors_of(const Graph& graph) {
 // Sizes and types are checked; on the CPU the rows too, for an operator may be called with anything. On a GPU
 // that would have to wait for the device.
 Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed);
+
+WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
+                         double p_halt, at::ArrayRef<double> survival, std::string_view step,
+                         std::string_view coupling, std::int64_t seed, std::int64_t ensemble);
 
 // Throws unless this build of the library computes where the tensor is.
 void check_place(const char* op, const char* argument, const at::Tensor& tensor);

@@ -11,8 +11,6 @@
 #include "topomask/plan.h"
 
 namespace topomask::ops {
-namespace {
-
 WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
                          double p_halt, at::ArrayRef<double> survival, std::string_view step,
                          std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
@@ -33,6 +31,8 @@ WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::str
   check_walk_options(options);
   return options;
 }
+
+namespace {
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> sample_features_op(
     const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, std::int64_t num_walks,

@@ -34,7 +34,8 @@ struct Matrix {
     transposed_ptr.resize(ptr.size());
     entry.resize(col.size());
     transposed_row.resize(col.size());
-    transpose_pattern(n, ptr.data(), col.data(), transposed_ptr.data(), transposed_row.data(), entry.data());
+    transpose_pattern(n, n, ptr.data(), col.data(), transposed_ptr.data(), transposed_row.data(),
+                      entry.data());
   }
   std::int64_t size() const { return static_cast<std::int64_t>(ptr.size()) - 1; }
   SparseRows rows() const { return {size(), ptr.data(), col.data(), nullptr}; }

@@ -10,6 +10,7 @@
 #include "options/arrays.h"
 #include "options/attention_options.h"
 #include "options/mask_options.h"
+#include "options/rank_options.h"
 #include "table.h"
 #include "topomask/device.h"
 
@@ -23,11 +24,12 @@ struct AttendCommand {
   std::string q, k, v, out;
   std::string device = "cpu";
   bool print_plan = false;
+  RankFlags ranks;
 };
 
 // Checked against the mask, so that a message can name the file.
-at::Tensor read_operand(const char* flag, const std::string& path, const Mask& mask, const MaskFlags& flags,
-                        c10::Device device) {
+at::Tensor read_operand(const char* flag, const std::string& path, std::int64_t num_nodes,
+                        const MaskFlags& flags, c10::Device device) {
   const at::Tensor array = read_array(path);
   check(array.dim() >= 2 && array.dim() <= 4,
         "{} {}: expected an array [B, H, N, d], [N, H, d] or [N, d], got {} dimensions", flag, path,
@@ -35,9 +37,8 @@ at::Tensor read_operand(const char* flag, const std::string& path, const Mask& m
   const std::int64_t rows = array.size(array.dim() == 4 ? 2 : 0);
   const std::string tokens =
       flags.global_tokens == 0 ? "" : fmt::format(" and {} global tokens", flags.global_tokens);
-  check(rows == mask.num_nodes(), "{} {}: expected {} rows for {} nodes{}, got {} in an array of shape [{}]",
-        flag, path, mask.num_nodes(), mask.num_nodes() - flags.global_tokens, tokens, rows,
-        fmt::join(array.sizes(), ", "));
+  check(rows == num_nodes, "{} {}: expected {} rows for {} nodes{}, got {} in an array of shape [{}]", flag,
+        path, num_nodes, num_nodes - flags.global_tokens, tokens, rows, fmt::join(array.sizes(), ", "));
   return array.to(device);
 }
 
@@ -66,9 +67,10 @@ void run_attend(const AttendCommand& command) {
   options.feature_map.seed = command.run.seed;
   const c10::Device device = parse_device(command.device);
   const MaskPtr mask = command.mask.make(command.run.seed, device);
-  const at::Tensor q = with_heads(read_operand("--q", command.q, *mask, command.mask, device));
-  const at::Tensor k = with_heads(read_operand("--k", command.k, *mask, command.mask, device));
-  const at::Tensor plain_v = read_operand("--v", command.v, *mask, command.mask, device),
+  const std::int64_t nodes = mask->num_nodes();
+  const at::Tensor q = with_heads(read_operand("--q", command.q, nodes, command.mask, device));
+  const at::Tensor k = with_heads(read_operand("--k", command.k, nodes, command.mask, device));
+  const at::Tensor plain_v = read_operand("--v", command.v, nodes, command.mask, device),
                    v = with_heads(plain_v);
   const AttentionShape shape = shape_of(q, v);
   const AttentionPlan plan = plan_attention(*mask, shape, options);
@@ -106,6 +108,53 @@ void run_attend(const AttendCommand& command) {
   }
 }
 
+// The same on one of several ranks: each reads the arrays and keeps its own rows; rank 0 writes the result.
+void run_attend_on_ranks(const AttendCommand& command, const RanksPtr& ranks) {
+  check(!command.out.empty() && !command.print_plan && parse_device(command.device).is_cpu(),
+        "attend: over ranks --out is needed, --print-plan is not there, and --device is cpu");
+  AttentionOptions options = command.attention;
+  options.feature_map.seed = command.run.seed;
+  const DistributedGraph graph = command.ranks.load(command.mask.graph, ranks);
+  const auto mask = command.mask.make(command.run.seed, graph, command.ranks.route);
+  at::Tensor q, k, v;
+  bool one_head = false;
+  ranks->together("q, k and v", [&] {
+    const auto own = [&](const char* flag, const std::string& path) {
+      const at::Tensor whole = read_operand(flag, path, graph.total_nodes(), command.mask, c10::kCPU);
+      one_head = whole.dim() == 2;
+      return with_heads(whole).index_select(whole.dim() == 4 ? 2 : 0, graph.nodes());
+    };
+    q = own("--q", command.q);
+    k = own("--k", command.k);
+    v = own("--v", command.v);
+  });
+  const auto start = std::chrono::steady_clock::now();
+  const Engine engine = choose_engine(*mask, options, q.size(-1), v.size(-1));
+  const at::Tensor found = attention(q, k, v, *mask, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const bool batched = found.dim() == 4;
+  at::Tensor all = gather_rows(graph, (batched ? found.permute({2, 0, 1, 3}) : found).contiguous());
+  if (ranks->rank() != 0) return;
+  if (batched) all = all.permute({1, 2, 0, 3}).contiguous();
+  write_array(command.out, one_head ? all.squeeze(1) : all);
+  if (command.run.json) {
+    const nlohmann::ordered_json json = {{"ranks", ranks->size()},
+                                         {"rows", graph.total_nodes()},
+                                         {"engine", word_of(engine)},
+                                         {"seconds", seconds},
+                                         {"out", command.out}};
+    fmt::print("{}\n", json.dump());
+  } else if (!command.run.quiet) {
+    Listing listing;
+    listing.add("ranks", std::to_string(ranks->size()));
+    listing.add("rows", format_count(static_cast<double>(graph.total_nodes())));
+    listing.add("engine", std::string(word_of(engine)));
+    listing.add("computed in", format_seconds(seconds));
+    listing.add("result", command.out);
+    listing.print();
+  }
+}
+
 }  // namespace
 
 void add_attend_command(CLI::App& app) {
@@ -123,6 +172,7 @@ void add_attend_command(CLI::App& app) {
   add_mask_options(*sub, command->mask);
   add_attention_options(*sub, command->attention);
   add_device_option(*sub, command->device);
+  add_rank_options(*sub, command->ranks);
   add_run_options(*sub, command->run);
   sub->footer(
       "One mask serves all heads and batch entries, unless --parameters has one per head.\n"
@@ -137,7 +187,10 @@ void add_attend_command(CLI::App& app) {
       "      --q q.npy --k k.npy --v v.npy --out o.npy --print-plan\n"
       "  topomask attend --graph grid:64x64 --parameters mask.safetensors --q q.npy --k k.npy --v v.npy "
       "--out o.npy");
-  sub->callback([command] { run_attend(*command); });
+  sub->callback([command] {
+    if (!command->ranks.wanted()) return run_attend(*command);
+    command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_attend_on_ranks(*command, ranks); });
+  });
 }
 
 }  // namespace topomask::cli

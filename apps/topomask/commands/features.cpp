@@ -1,5 +1,9 @@
 // `topomask features`: sample graph random features and write them as SciPy CSR archives.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -8,7 +12,9 @@
 #include <span>
 
 #include "commands/commands.h"
+#include "core/check.h"
 #include "options/options.h"
+#include "options/rank_options.h"
 #include "table.h"
 #include "topomask/device.h"
 #include "topomask/npy.h"
@@ -25,6 +31,7 @@ struct FeaturesCommand {
   std::string kernel;
   std::string out, out_keys;
   std::string device = "cpu";
+  RankFlags ranks;
 };
 
 template <class Element>
@@ -40,15 +47,65 @@ void write_features(const WalkFeatures& features, const std::vector<double>& mod
                   elements<std::int32_t>(features.col), elements<float>(values));
 }
 
-void run_features(const FeaturesCommand& command) {
-  command.run.apply();
+// All rows on rank 0, in the order of the nodes: what one process would have sampled.
+WalkFeatures gather_features(const DistributedGraph& graph, const WalkFeatures& own) {
+  const Ranks& ranks = *graph.ranks();
+  const at::Tensor entries = own.row_ptr.diff(), deposits = own.deposit_ptr.diff();
+  // Rows of different lengths: each goes as one row of its longest, which for features is short.
+  const auto longest = [&](const at::Tensor& counts) {
+    return ranks
+        .largest(counts.numel() == 0 ? at::zeros({1}, at::kLong) : counts.max().unsqueeze(0), "results")
+        .item<std::int64_t>();
+  };
+  at::Tensor row_deposits = own.deposit_ptr.index_select(0, own.row_ptr).diff();
+  const auto padded = [](const at::Tensor& values, const at::Tensor& counts, std::int64_t width) {
+    at::Tensor rows = at::zeros({counts.size(0), width}, values.options());
+    return rows.masked_scatter_(at::arange(width).unsqueeze(0) < counts.unsqueeze(1), values);
+  };
+  const auto packed = [&](const at::Tensor& values, const at::Tensor& counts, const at::Tensor& all_counts) {
+    const at::Tensor rows = gather_rows(graph, padded(values, counts, longest(counts)));
+    return rows.masked_select(at::arange(rows.size(1)).unsqueeze(0) < all_counts.unsqueeze(1));
+  };
+  const auto starts = [](const at::Tensor& counts) {
+    return at::cat({at::zeros({1}, at::kLong), counts.cumsum(0)});
+  };
+  const at::Tensor all_entries = gather_rows(graph, entries), all_deposits = gather_rows(graph, row_deposits);
+  WalkFeatures all = own;
+  all.row_ptr = starts(all_entries);
+  all.col = packed(own.col, entries, all_entries);
+  all.deposit_ptr = starts(packed(deposits, entries, all_entries));
+  all.hop = packed(own.hop, row_deposits, all_deposits);
+  all.load = packed(own.load, row_deposits, all_deposits);
+  return all;
+}
+
+GraphFeatures sample_on_ranks(const FeaturesCommand& command, const FeatureOptions& options,
+                              const RanksPtr& ranks) {
+  const DistributedGraph graph =
+      command.ranks.load(command.graph, ranks).normalised(command.graph.normalisation);
+  const DistributedFeatures found = sample_features(graph, options, command.ranks.route);
+  GraphFeatures all;
+  all.ensembles = options.ensembles;
+  all.query = gather_features(graph, found.query.features);
+  if (options.ensembles == Ensembles::asymmetric) {
+    all.key = one_hot_features(graph.total_nodes());
+  } else {
+    all.key = gather_features(graph, found.key.features);
+  }
+  return all;
+}
+
+// On one rank of several, or in the only process.
+void run_features(const FeaturesCommand& command, const RanksPtr& ranks) {
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
   const c10::Device device = parse_device(command.device);
-  const Graph graph = command.graph.load().to(device);
+  check(ranks == nullptr || device.is_cpu(), "--device: ranks work on the CPU, got {}", command.device);
+  const Graph graph = ranks ? Graph() : command.graph.load().to(device);
 
   const auto start = std::chrono::steady_clock::now();
-  GraphFeatures features = sample_features(graph, options);
+  GraphFeatures features = ranks ? sample_on_ranks(command, options, ranks) : sample_features(graph, options);
+  if (ranks && ranks->rank() != 0) return;
   synchronise(device);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   features.query = features.query.to(c10::kCPU);
@@ -102,6 +159,7 @@ void add_features_command(CLI::App& app) {
   sub->add_option("--out-keys", command->out_keys, "Where to write Psi, the features of the keys (.npz)")
       ->type_name("FILE");
   add_device_option(*sub, command->device);
+  add_rank_options(*sub, command->ranks);
   add_run_options(*sub, command->run);
   sub->footer(
       "Phi Psi^T estimates the kernel itself; both load with scipy.sparse.load_npz. Psi equals Phi for "
@@ -111,7 +169,14 @@ void add_features_command(CLI::App& app) {
       "  topomask features --graph grid:64x64 --walks 16 --out phi.npz\n"
       "  topomask features --graph mesh.ply --kernel diffusion:sigma2=4 --ensembles independent \\\n"
       "      --out phi.npz --out-keys psi.npz");
-  sub->callback([command] { run_features(*command); });
+  sub->callback([command] {
+    if (!command->ranks.wanted()) {
+      command->run.apply();
+      run_features(*command, nullptr);
+      return;
+    }
+    command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_features(*command, ranks); });
+  });
 }
 
 }  // namespace topomask::cli

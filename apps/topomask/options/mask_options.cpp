@@ -103,58 +103,78 @@ std::string extent_of(const std::string& graph) {
   return graph.substr(5, graph.find(',') - 5);
 }
 
+void check_flags(const MaskFlags& flags) {
+  check(flags.global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", flags.global_tokens);
+  const MaskInfo& info = mask_info(flags.name);
+  for (const auto& [setting, value] : flags.settings)
+    check_taken(info, setting, setting == "init" ? flags.init_flag : flag_of(setting), settings_of);
+  for (const auto& [parameter, value] : flags.parameters)
+    check_taken(info, parameter, flag_of(parameter), parameters_of);
+}
+
 }  // namespace
 
-MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
-  check(global_tokens >= 0, "--global-tokens: expected 0 or more, got {}", global_tokens);
+MaskRequest MaskFlags::request(std::uint64_t seed, const std::optional<Graph>& loaded,
+                               c10::Device device) const {
   const MaskInfo& info = mask_info(name);
-  for (const auto& [setting, value] : settings)
-    check_taken(info, setting, setting == "init" ? init_flag : flag_of(setting), settings_of);
-  for (const auto& [parameter, value] : parameters)
-    check_taken(info, parameter, flag_of(parameter), parameters_of);
 
-  const Graph loaded = graph.load_raw().to(device);
-  MaskRequest request;
-  request.mask = name;
-  request.dtype = at::kDouble;
-  request.num_nodes = loaded.num_nodes();
-  request.device = device;
-  request.settings = settings;
+  MaskRequest made;
+  made.mask = name;
+  made.dtype = at::kDouble;
+  made.num_nodes = loaded ? loaded->num_nodes() : 0;
+  made.device = device;
+  made.settings = settings;
   const auto has_setting = [&](std::string_view wanted) {
     return std::any_of(info.settings.begin(), info.settings.end(),
                        [&](const MaskSetting& known) { return known.name == wanted; });
   };
-  if (has_setting("seed")) request.settings["seed"] = std::to_string(seed);
-  if (has_setting("normalise")) request.settings["normalise"] = word_of(graph.normalisation);
-  if (has_setting("extent") && !settings.contains("extent"))
-    request.settings["extent"] = extent_of(graph.spec);
-  if (info.on_graph) request.graph = loaded;
+  if (has_setting("seed")) made.settings["seed"] = std::to_string(seed);
+  if (has_setting("normalise")) made.settings["normalise"] = word_of(graph.normalisation);
+  if (has_setting("extent") && !settings.contains("extent")) made.settings["extent"] = extent_of(graph.spec);
+  if (info.on_graph && loaded) made.graph = loaded;
   for (const auto& [parameter, list] : parameters) {
     const std::vector<double> numbers = parse_numbers(list, flag_of(parameter));
     const at::Tensor given = at::tensor(numbers, at::kDouble).to(device);
-    request.parameters[parameter] = numbers.size() == 1 ? given.squeeze(0) : given;
+    made.parameters[parameter] = numbers.size() == 1 ? given.squeeze(0) : given;
   }
   MaskFile stored(in_parameters, device);
   for (const MaskParameter& parameter : info.parameters) {
     if (!in_parameters.empty())
-      request.parameters[std::string(parameter.name)] = stored.take(std::string(parameter.name));
+      made.parameters[std::string(parameter.name)] = stored.take(std::string(parameter.name));
   }
   stored.check_all_taken();
   if (!in_parameters.empty() && !info.parameters.empty())
-    request.heads = request.parameters.begin()->second.size(0);
+    made.heads = made.parameters.begin()->second.size(0);
+  return made;
+}
+
+MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
+  check_flags(*this);
+  const MaskInfo& info = mask_info(name);
+  const Graph loaded = graph.load_raw().to(device);
+  const MaskRequest wanted = request(seed, loaded, device);
   check(name != "learned-features" || !in_parameters.empty(),
         "mask learned-features has no features but learned ones: expected --parameters FILE");
 
-  if (const std::string advice = mask_advice(request); !advice.empty())
+  if (const std::string advice = mask_advice(wanted); !advice.empty())
     fmt::print(stderr, "topomask: warning: {}\n", advice);
-  MaskPtr mask = make_mask(request);
+  MaskPtr mask = make_mask(wanted);
   if (name == "toeplitz") {
-    std::string extent = request.settings.at("extent");
+    std::string extent = wanted.settings.at("extent");
     std::replace(extent.begin(), extent.end(), 'x', ',');
     check_grid(loaded, parse_integers(extent, "--extent"));
   }
   if (!out_parameters.empty()) write_mask_parameters(out_parameters, info, *mask);
   return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);
+}
+
+std::shared_ptr<const DistributedGrfMask> MaskFlags::make(std::uint64_t seed, const DistributedGraph& of,
+                                                          WalkRoute route) const {
+  check_flags(*this);
+  check(global_tokens == 0 && out_parameters.empty(), "--global-tokens and --out-parameters: not over ranks");
+  const WalkMaskPlan plan = plan_walk_mask(request(seed, std::nullopt, c10::kCPU));
+  return std::make_shared<const DistributedGrfMask>(of.normalised(plan.normalisation), plan.features, plan.f,
+                                                    route);
 }
 
 void add_mask_options(CLI::App& command, MaskFlags& flags) {

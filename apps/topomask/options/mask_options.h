@@ -3,10 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "options/options.h"
+#include "topomask/distributed.h"
 #include "topomask/mask.h"
+#include "topomask/mask_catalogue.h"
 
 namespace topomask::cli {
 
@@ -20,6 +24,13 @@ struct MaskFlags {
   std::int64_t global_tokens = 0;
 
   MaskPtr make(std::uint64_t seed, c10::Device device = c10::kCPU) const;
+  // The same over ranks, of a graph that is not normalised yet. Collective.
+  std::shared_ptr<const DistributedGrfMask> make(std::uint64_t seed, const DistributedGraph& of,
+                                                 WalkRoute route) const;
+
+ private:
+  // For a graph that was loaded, or for none.
+  MaskRequest request(std::uint64_t seed, const std::optional<Graph>& loaded, c10::Device device) const;
 };
 void add_mask_options(CLI::App& command, MaskFlags& flags);
 

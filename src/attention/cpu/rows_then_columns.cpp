@@ -34,7 +34,7 @@ struct Run {
 // The runs of rows that columns [begin, end) meet.
 Run run_of_columns(const SparseRows& transposed, std::int64_t begin, std::int64_t end,
                    const std::vector<std::int64_t>& row_bounds) {
-  std::int64_t first_row = transposed.num_rows, last_row = -1;
+  std::int64_t first_row = transposed.columns(), last_row = -1;
   for (std::int64_t column = begin; column < end; ++column) {
     const std::int64_t first = transposed.row_ptr[column], last = transposed.row_ptr[column + 1];
     if (first == last) continue;

@@ -21,6 +21,9 @@ class ShardNumbering {
   std::span<const std::int32_t> nodes(std::int64_t part) const;
   std::int64_t begin(std::int64_t part) const { return begin_[static_cast<std::size_t>(part)]; }
 
+  // The number of a node after renumbering.
+  std::int64_t place(std::int64_t node) const { return begin(part_[node]) + local_[node]; }
+
   // Nodes of other parts among the columns of one part's rows: by owner, then ascending.
   std::vector<std::int32_t> halo(std::int64_t part, std::span<const std::int32_t> columns);
   // Columns in local numbers, in place: own nodes first, then the halo.

@@ -56,7 +56,7 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
   if (product_columns != nullptr) result.mirror = short_entries(*product_columns);
   result.mask.assign(static_cast<std::size_t>(first.back()), 0);
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int64_t> place(static_cast<std::size_t>(product.num_rows));
+    std::vector<std::int64_t> place(static_cast<std::size_t>(product.columns()));
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t chunks = chunks_of(product, row);
       for (std::int64_t p = product.row_ptr[row]; p < product.row_ptr[row + 1]; ++p) {

@@ -39,7 +39,7 @@ ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_co
   ProductPattern pattern;
   pattern.row_ptr.assign(static_cast<std::size_t>(num_rows) + 1, 0);
   parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int64_t> seen(static_cast<std::size_t>(num_rows), -1);
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(key_columns.columns()), -1);
     for (std::int64_t task = begin; task < end; ++task) {
       std::vector<std::int32_t>& piece = pieces[task];
       poll_interruption();
@@ -67,7 +67,7 @@ double estimate_product_nnz(const SparseRows& query, const SparseRows& key_colum
   const std::int64_t num_rows = query.num_rows;
   sample = std::min(sample, num_rows);
   if (sample == 0) return 0;
-  std::vector<std::int64_t> seen(static_cast<std::size_t>(num_rows), -1);
+  std::vector<std::int64_t> seen(static_cast<std::size_t>(key_columns.columns()), -1);
   std::vector<std::int32_t> row_columns;
   double total = 0;
   for (std::int64_t i = 0; i < sample; ++i) {
@@ -82,7 +82,7 @@ template <class T>
 void product_values(const SparseRows& query, const T* query_value, const SparseRows& key_columns,
                     const T* key_value, const SparseRows& product, T* value) {
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> row_sum(static_cast<std::size_t>(product.num_rows), T{0});
+    std::vector<T> row_sum(static_cast<std::size_t>(product.columns()), T{0});
     std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
       if (row % kRowsPerTask == 0) poll_interruption();
@@ -108,7 +108,7 @@ template <class T>
 void product_backward(const SparseRows& query, const SparseRows& key_columns, const T* key_value,
                       const SparseRows& product, const T* grad, T* grad_query) {
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> row_grad(static_cast<std::size_t>(product.num_rows), T{0});
+    std::vector<T> row_grad(static_cast<std::size_t>(product.columns()), T{0});
     std::int64_t done = 0;
     for (std::int64_t row = begin; row < end; ++row) {
       if (row % kRowsPerTask == 0) poll_interruption();

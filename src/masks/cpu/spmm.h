@@ -12,7 +12,9 @@ struct SparseRows {
   const std::int64_t* row_ptr = nullptr;  // [num_rows+1]
   const std::int32_t* col = nullptr;      // [nnz]
   const std::int64_t* entry = nullptr;    // [nnz] or null
+  std::int64_t num_columns = -1;          // -1: as many as rows
 
+  std::int64_t columns() const { return num_columns < 0 ? num_rows : num_columns; }
   std::int64_t nnz() const { return row_ptr[num_rows]; }
 };
 

@@ -13,6 +13,10 @@ namespace {
 
 constexpr std::int64_t kRowsPerPiece = 4096;
 
+std::int64_t count_starts(const CsrView& graph, std::int64_t num_starts) {
+  return num_starts < 0 ? graph.num_nodes : num_starts;
+}
+
 void run_block(const WalkPlan& plan, const NeighbourTable& table, std::int64_t begin, std::int64_t end,
                WalkBlock& block) {
   block.prepare(begin, end - begin, plan);
@@ -127,18 +131,19 @@ void Enumerator::append_row(const CsrView& graph, const WalkPlan& plan, std::int
 
 }  // namespace
 
-void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths) {
+void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths,
+                  std::int64_t num_starts) {
   const NeighbourTable table = make_neighbour_table(graph, plan);
   const std::int64_t stride = hops + 1;
   const std::int64_t starts = starts_per_block(plan);
-  const std::int64_t num_blocks = (graph.num_nodes + starts - 1) / starts;
+  const std::int64_t all = count_starts(graph, num_starts), num_blocks = (all + starts - 1) / starts;
   const bool may_end_early = !plan.always_max || table.has_sinks || hops > plan.max_hops;
   parallel_for(num_blocks, 4, [&](std::int64_t first_block, std::int64_t last_block) {
     WalkBlock block;
     for (std::int64_t index = first_block; index < last_block; ++index) {
       poll_interruption();
       const std::int64_t begin = index * starts;
-      run_block(plan, table, begin, std::min(graph.num_nodes, begin + starts), block);
+      run_block(plan, table, begin, std::min(all, begin + starts), block);
       std::int32_t* out = paths + begin * plan.num_walks * stride;
       if (may_end_early) std::fill(out, out + block.num_walkers * stride, -1);
       write_paths(block, stride, out);
@@ -146,45 +151,53 @@ void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops,
   });
 }
 
-FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan) {
+FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan, std::int64_t num_starts) {
   const NeighbourTable table = make_neighbour_table(graph, plan);
   const std::int64_t starts = starts_per_block(plan);
-  return fill_pieces(graph.num_nodes, [&](std::int64_t first_row, std::int64_t last_row, FeatureRows& rows) {
-    WalkBlock block;
-    Coalescer coalescer;
-    std::vector<std::int64_t> cursor;
-    for (std::int64_t begin = first_row; begin < last_row; begin += starts) {
-      poll_interruption();
-      run_block(plan, table, begin, std::min(last_row, begin + starts), block);
-      coalesce_block(plan, block, cursor, coalescer, rows);
-    }
-  });
+  return fill_pieces(count_starts(graph, num_starts),
+                     [&](std::int64_t first_row, std::int64_t last_row, FeatureRows& rows) {
+                       WalkBlock block;
+                       Coalescer coalescer;
+                       std::vector<std::int64_t> cursor;
+                       for (std::int64_t begin = first_row; begin < last_row; begin += starts) {
+                         poll_interruption();
+                         run_block(plan, table, begin, std::min(last_row, begin + starts), block);
+                         coalesce_block(plan, block, cursor, coalescer, rows);
+                       }
+                     });
 }
 
 bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan) {
   if (!plan.repelling || plan.weighted_steps || !plan.always_max) return false;
-  std::int64_t out_degree = 0;
+  std::int64_t least = 0, most = 0;
   for (std::int64_t node = 0; node < graph.num_nodes; ++node) {
     const std::int64_t degree = graph.degree(node);
     if (degree == 0) continue;
-    if (out_degree != 0 && degree != out_degree) return false;
-    out_degree = degree;
+    least = least == 0 ? degree : std::min(least, degree);
+    most = std::max(most, degree);
+    if (least != most) return false;
   }
+  return ensemble_is_exhaustive(plan, least, most);
+}
+
+bool ensemble_is_exhaustive(const WalkPlan& plan, std::int64_t least_degree, std::int64_t most_degree) {
+  if (!plan.repelling || plan.weighted_steps || !plan.always_max || least_degree != most_degree) return false;
   std::int64_t remaining = plan.num_walks;
-  for (int hop = 0; hop < plan.max_hops && out_degree > 1; ++hop) {
-    if (remaining % out_degree != 0) return false;
-    remaining /= out_degree;
+  for (int hop = 0; hop < plan.max_hops && most_degree > 1; ++hop) {
+    if (remaining % most_degree != 0) return false;
+    remaining /= most_degree;
   }
   return true;
 }
 
-FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan) {
-  return fill_pieces(graph.num_nodes, [&](std::int64_t first_row, std::int64_t last_row, FeatureRows& rows) {
-    Enumerator enumerator;
-    for (std::int64_t start = first_row; start < last_row; ++start) {
-      enumerator.append_row(graph, plan, start, rows);
-    }
-  });
+FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan, std::int64_t num_starts) {
+  return fill_pieces(count_starts(graph, num_starts),
+                     [&](std::int64_t first_row, std::int64_t last_row, FeatureRows& rows) {
+                       Enumerator enumerator;
+                       for (std::int64_t start = first_row; start < last_row; ++start) {
+                         enumerator.append_row(graph, plan, start, rows);
+                       }
+                     });
 }
 
 FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,

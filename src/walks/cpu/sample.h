@@ -9,8 +9,12 @@
 
 namespace topomask {
 
+// All functions start from the first `num_starts` nodes, or from all (-1). Columns and paths are rows of
+// `graph`, whatever numbers its nodes have.
+
 // paths: [N, num_walks, hops + 1], the start included, -1 after the end of a walk; hops >= plan.max_hops.
-void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths);
+void sample_paths(const CsrView& graph, const WalkPlan& plan, std::int64_t hops, std::int32_t* paths,
+                  std::int64_t num_starts = -1);
 
 // The features of all nodes in pieces of consecutive rows, to be copied into arrays of the right size.
 struct FeaturePieces {
@@ -20,7 +24,7 @@ struct FeaturePieces {
   void copy_to(std::int64_t* row_ptr, std::int32_t* col, std::int64_t* deposit_ptr, std::int16_t* hop,
                float* load) const;
 };
-FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan);
+FeaturePieces sample_feature_pieces(const CsrView& graph, const WalkPlan& plan, std::int64_t num_starts = -1);
 // The same rows of these nodes alone, enumerated where sample_walk_features enumerates.
 FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,
                                 const std::vector<std::int64_t>& starts);
@@ -30,7 +34,10 @@ FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,
 // The paper's point clouds: k = 3, 3 hops, 27 walkers. Walks that meet mix, so sampled walkers need not take
 // each walk once; we return their expectation instead of a sample.
 bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan);
+// The same where nodes that have neighbours have at least and at most so many; both 0 where there are none.
+bool ensemble_is_exhaustive(const WalkPlan& plan, std::int64_t least_degree, std::int64_t most_degree);
 // That expectation, without random numbers: load (W^h)_ij for every hop h.
-FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan);
+FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan,
+                                       std::int64_t num_starts = -1);
 
 }  // namespace topomask

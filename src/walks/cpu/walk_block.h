@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "walks/cpu/walk_plan.h"
@@ -44,6 +45,18 @@ struct WalkBlock {
 bool walks_can_use_vectors(const WalkPlan& plan, const NeighbourTable& table);
 void walk_block_vector(const WalkPlan& plan, const NeighbourTable& table, WalkBlock& block);
 void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBlock& block);
+
+// A walker by itself, for walks that leave the rows at hand.
+struct LooseWalker {
+  std::int64_t start = 0;  // the number that random words are drawn for
+  std::int32_t home = 0;   // the caller's
+  std::int32_t walk = 0, node = 0, length = 0;
+  float load = 1.0f;
+};
+int walk_length(const WalkPlan& plan, std::int64_t start, std::int64_t walk);
+// Hop `hop` (from 0) of walkers that all have somewhere to go: changes nodes and loads, as the blocks do. All
+// live walkers of one start that stand on one node must be there. May change their order.
+void step_walkers(const WalkPlan& plan, const NeighbourTable& table, int hop, std::span<LooseWalker> walkers);
 
 // The visits of an all_walk_on block as rows: out[walker, 1 + h] = node at hop h + 1, `stride` nodes apart.
 void write_full_paths(const WalkBlock& block, std::int64_t stride, std::int32_t* out);

@@ -1,6 +1,7 @@
 // The walker-by-walker sampler: the plain statement of what every sampler here computes, and the only one for
 // weight-proportional and repelling steps.
 #include <algorithm>
+#include <tuple>
 
 #include "core/random.h"
 #include "walks/cpu/walk_block.h"
@@ -97,7 +98,7 @@ class RepellingGroup {
     if (index / 4 != drawn_) {
       drawn_ = index / 4;
       block_ =
-          draw(plan_, start_, static_cast<std::uint32_t>(node_),
+          draw(plan_, start_, static_cast<std::uint32_t>(table_.graph.number_of(node_)),
                static_cast<std::uint32_t>(hop_) + (static_cast<std::uint32_t>(drawn_) << 15), Purpose::repel);
     }
     return block_[index % 4];
@@ -105,13 +106,19 @@ class RepellingGroup {
 
   const WalkPlan& plan_;
   const NeighbourTable& table_;
-  std::int64_t start_;
-  std::int32_t node_;
+  std::int64_t start_;  // the number that words are drawn for
+  std::int32_t node_;   // a row
   int hop_;
   std::int64_t size_, degree_;
   std::int64_t drawn_ = -1;
   RandomBlock block_{};
 };
+
+// By what a walker multiplies its load on its way to a neighbour.
+float factor_on(const NeighbourTable& table, std::int64_t node, std::int64_t choice) {
+  if (table.slots == 0) return table.edge_factor[table.graph.row_ptr[node] + choice];
+  return table.slot_factor[node * table.slots + choice * table.slots / table.graph.degree(node)];
+}
 
 // The row index each live walker [begin, end) of one start takes; `order` is scratch.
 void repelling_choices(const WalkPlan& plan, const NeighbourTable& table, const WalkBlock& block,
@@ -122,7 +129,7 @@ void repelling_choices(const WalkPlan& plan, const NeighbourTable& table, const 
     order.push_back(static_cast<std::uint64_t>(block.node[i]) << 32 | static_cast<std::uint64_t>(i));
   }
   std::sort(order.begin(), order.end());
-  const std::int64_t start = block.first_start + block.start_of[block.id[begin]];
+  const std::int64_t start = table.graph.number_of(block.first_start + block.start_of[block.id[begin]]);
   for (std::size_t first = 0, last = 0; first < order.size(); first = last) {
     const auto node = static_cast<std::int32_t>(order[first] >> 32);
     while (last < order.size() && static_cast<std::int32_t>(order[last] >> 32) == node) ++last;
@@ -143,7 +150,7 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
     block.node[walker] = static_cast<std::int32_t>(start);
     block.id[walker] = static_cast<std::int32_t>(walker);
     block.load[walker] = 1.0f;
-    block.length[walker] = draw_length(plan, start, block.walk_of[walker]);
+    block.length[walker] = draw_length(plan, graph.number_of(start), block.walk_of[walker]);
   }
 
   std::vector<std::uint64_t> order;
@@ -170,8 +177,9 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
     } else {
       for (std::int64_t i = 0; i < live; ++i) {
         const std::int64_t start = block.first_start + block.start_of[block.id[i]];
-        const std::uint32_t word = draw(plan, start, static_cast<std::uint32_t>(block.walk_of[block.id[i]]),
-                                        static_cast<std::uint32_t>(hop / 4), Purpose::step)[hop % 4];
+        const std::uint32_t word =
+            draw(plan, graph.number_of(start), static_cast<std::uint32_t>(block.walk_of[block.id[i]]),
+                 static_cast<std::uint32_t>(hop / 4), Purpose::step)[hop % 4];
         choice[i] = plan.weighted_steps
                         ? table.weighted_choice(block.node[i], word)
                         : scale_word(word, static_cast<std::uint32_t>(graph.degree(block.node[i])));
@@ -182,10 +190,7 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
     block.reserve_visits(base + live);
     for (std::int64_t i = 0; i < live; ++i) {
       const std::int64_t entry = graph.row_ptr[block.node[i]] + choice[i];
-      const std::int64_t degree = graph.degree(block.node[i]);
-      const float factor =
-          table.slots > 0 ? table.slot_factor[block.node[i] * table.slots + choice[i] * table.slots / degree]
-                          : table.edge_factor[entry];
+      const float factor = factor_on(table, block.node[i], choice[i]);
       block.node[i] = graph.col[entry];
       block.load[i] = block.load[i] * factor * plan.inverse_continue[hop];
       block.visit_node[base + i] = block.node[i];
@@ -193,6 +198,41 @@ void walk_block_scalar(const WalkPlan& plan, const NeighbourTable& table, WalkBl
       block.visit_id[base + i] = block.id[i];
     }
     block.hop_begin.push_back(base + live);
+  }
+}
+
+int walk_length(const WalkPlan& plan, std::int64_t start, std::int64_t walk) {
+  return draw_length(plan, start, walk);
+}
+
+void step_walkers(const WalkPlan& plan, const NeighbourTable& table, int hop,
+                  std::span<LooseWalker> walkers) {
+  const CsrView& graph = table.graph;
+  const auto move = [&](LooseWalker& walker, std::int64_t choice) {
+    walker.load = walker.load * factor_on(table, walker.node, choice) * plan.inverse_continue[hop];
+    walker.node = graph.col[graph.row_ptr[walker.node] + choice];
+  };
+  if (!plan.repelling) {
+    for (LooseWalker& walker : walkers) {
+      const std::uint32_t word = draw(plan, walker.start, static_cast<std::uint32_t>(walker.walk),
+                                      static_cast<std::uint32_t>(hop / 4), Purpose::step)[hop % 4];
+      move(walker, plan.weighted_steps
+                       ? table.weighted_choice(walker.node, word)
+                       : scale_word(word, static_cast<std::uint32_t>(graph.degree(walker.node))));
+    }
+    return;
+  }
+  std::sort(walkers.begin(), walkers.end(), [](const LooseWalker& a, const LooseWalker& b) {
+    return std::tie(a.start, a.node, a.walk) < std::tie(b.start, b.node, b.walk);
+  });
+  for (std::size_t first = 0, last = 0; first < walkers.size(); first = last) {
+    const LooseWalker leader = walkers[first];
+    while (last < walkers.size() && walkers[last].start == leader.start && walkers[last].node == leader.node)
+      ++last;
+    RepellingGroup group(plan, table, leader.start, leader.node, hop,
+                         static_cast<std::int64_t>(last - first));
+    for (std::size_t i = first; i < last; ++i)
+      move(walkers[i], group.choice(static_cast<std::int64_t>(i - first)));
   }
 }
 

@@ -92,16 +92,27 @@ HWY_INLINE VectorBlock philox_vector(VecU c0, VecU c1, std::uint32_t c2_scalar, 
   return both;
 }
 
+// The numbers that random words are drawn for, of starts [0, num_starts) of the block. Lanes past the end may
+// hold starts of other blocks: any valid one will do there.
+HWY_INLINE VecU drawn_for(const CsrView& graph, const WalkBlock& block, VecI start) {
+  const U32 u32;
+  const I32 i32;
+  const VecI first_start = hn::Set(i32, static_cast<std::int32_t>(block.first_start));
+  if (graph.number == nullptr) return hn::BitCast(u32, hn::Add(start, first_start));
+  const VecI last = hn::Set(i32, static_cast<std::int32_t>(block.num_starts - 1));
+  const VecI valid = hn::Max(hn::Zero(i32), hn::Min(start, last));
+  return hn::BitCast(u32, hn::GatherIndex(i32, graph.number, hn::Add(valid, first_start)));
+}
+
 // Lengths of all walkers of the block, from the halting words alone.
-void draw_lengths(const WalkPlan& plan, WalkBlock& block) {
+void draw_lengths(const WalkPlan& plan, const CsrView& graph, WalkBlock& block) {
   const U32 u32;
   const I32 i32;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(u32));
   const VecI half = hn::Set(i32, static_cast<std::int32_t>(plan.num_walks / 2));
-  const VecU first_start = hn::Set(u32, static_cast<std::uint32_t>(block.first_start));
   const std::uint32_t purpose = plan.purpose_word(Purpose::halt);
   for (std::int64_t i = 0; i < block.num_walkers; i += lanes) {
-    const VecU start = hn::Add(hn::BitCast(u32, hn::LoadU(i32, &block.start_of[i])), first_start);
+    const VecU start = drawn_for(graph, block, hn::LoadU(i32, &block.start_of[i]));
     VecI walk = hn::LoadU(i32, &block.walk_of[i]);
     VecU shift = hn::Zero(u32);
     if (plan.antithetic) {
@@ -162,11 +173,11 @@ std::int64_t keep_walking(const NeighbourTable& table, WalkBlock& block, std::in
   return kept;
 }
 
-void draw_step_words(const WalkPlan& plan, WalkBlock& block, std::int64_t live, int hop) {
+void draw_step_words(const WalkPlan& plan, const CsrView& graph, WalkBlock& block, std::int64_t live,
+                     int hop) {
   const U32 u32;
   const I32 i32;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(u32));
-  const VecU first_start = hn::Set(u32, static_cast<std::uint32_t>(block.first_start));
   const VecI last_id = hn::Set(i32, static_cast<std::int32_t>(block.num_walkers - 1));
   const std::uint32_t purpose = plan.purpose_word(Purpose::step);
   for (std::int64_t i = 0; i < live; i += lanes) {
@@ -181,7 +192,7 @@ void draw_step_words(const WalkPlan& plan, WalkBlock& block, std::int64_t live, 
       walk = hn::GatherIndex(i32, block.walk_of.data(), id);
     }
     const VectorBlock random =
-        philox_vector(hn::Add(hn::BitCast(u32, start), first_start), hn::BitCast(u32, walk),
+        philox_vector(drawn_for(graph, block, start), hn::BitCast(u32, walk),
                       static_cast<std::uint32_t>(hop / 4), purpose, plan.key0, plan.key1);
     for (int k = 0; k < 4; ++k) hn::StoreU(random.word[k], u32, &block.word[k][i]);
   }
@@ -233,12 +244,12 @@ void walk_block(const WalkPlan& plan, const NeighbourTable& table, WalkBlock& bl
     hn::StoreU(hn::Iota(i32, static_cast<std::int32_t>(i)), i32, &block.id[i]);
     hn::StoreU(hn::Set(i32, plan.max_hops), i32, &block.length[i]);
   }
-  if (!plan.always_max) draw_lengths(plan, block);
+  if (!plan.always_max) draw_lengths(plan, table.graph, block);
 
   for (int hop = 0; hop < plan.max_hops; ++hop) {
     if (!block.all_walk_on) live = keep_walking(table, block, live, hop);
     if (live == 0) break;
-    if (hop % 4 == 0) draw_step_words(plan, block, live, hop);
+    if (hop % 4 == 0) draw_step_words(plan, table.graph, block, live, hop);
     if (table.slots > 0) {
       const VecI slots = hn::Set(i32, table.slots);
       const auto entry_of = [&](VecI node, VecU word) {

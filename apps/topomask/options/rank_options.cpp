@@ -1,0 +1,153 @@
+#include "options/rank_options.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "options/choices.h"
+
+namespace topomask::cli {
+namespace {
+
+constexpr const char* kRankGroup = "Ranks";
+constexpr int kMostLocalRanks = 256;
+
+// A folder for the file by which local ranks find each other, gone at the end.
+class MeetingPlace {
+ public:
+  MeetingPlace() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "topomask-ranks-XXXXXX").string();
+    check(mkdtemp(pattern.data()) != nullptr, "--ranks: could not make a folder {}", pattern);
+    folder_ = pattern;
+  }
+  ~MeetingPlace() { remove(); }
+  MeetingPlace(const MeetingPlace&) = delete;
+  MeetingPlace& operator=(const MeetingPlace&) = delete;
+  std::string file() const { return folder_ + "/store"; }
+  void leave_to_others() { folder_.clear(); }
+  void remove() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+    folder_.clear();
+  }
+
+ private:
+  std::string folder_;
+};
+
+// The status of the first rank that failed, or 0.
+int wait_for_ranks(const std::vector<pid_t>& ranks) {
+  int status = 0;
+  for (std::size_t left = ranks.size(); left > 0; --left) {
+    int how = 0;
+    const pid_t ended = wait(&how);
+    if (ended < 0) break;
+    const auto rank = std::find(ranks.begin(), ranks.end(), ended) - ranks.begin();
+    if (WIFSIGNALED(how))
+      fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", rank, WTERMSIG(how));
+    if (status == 0) status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+  }
+  return status;
+}
+
+}  // namespace
+
+bool RankFlags::wanted() const {
+  if (ranks > 0) return true;
+  return Ranks::in_environment() && std::string_view(std::getenv("WORLD_SIZE")) != "1";
+}
+
+void RankFlags::run(const RunOptions& options, const std::function<void(const RanksPtr&)>& work) const {
+  check(ranks >= 0 && ranks <= kMostLocalRanks, "--ranks: expected 1 to {}, got {}", kMostLocalRanks, ranks);
+  if (ranks == 0) {
+    options.apply();
+    work(Ranks::from_environment(limits));
+    return;
+  }
+  check(!Ranks::in_environment(), "--ranks: torchrun has started the ranks already");
+  // The ranks are copies of this process, made before it has threads. They meet in a file: no port is needed.
+  MeetingPlace place;
+  std::fflush(nullptr);
+  std::vector<pid_t> started;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    check(child >= 0, "--ranks: could not start rank {}", rank);
+    if (child > 0) {
+      started.push_back(child);
+      continue;
+    }
+    const std::string file = place.file();
+    place.leave_to_others();
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    set_num_threads(options.threads ? *options.threads : std::max(1, cores / ranks));
+    work(Ranks::from_file(file, rank, ranks, limits));
+    std::fflush(nullptr);
+    _exit(0);
+  }
+  const int status = wait_for_ranks(started);
+  if (status == 0) return;
+  place.remove();
+  _exit(status);  // the rank has said why
+}
+
+DistributedGraph RankFlags::load(const GraphOptions& graph, const RanksPtr& on) const {
+  constexpr std::string_view kShards = "shards:";
+  if (graph.spec.starts_with(kShards)) {
+    const std::string folder = graph.spec.substr(kShards.size());
+    if (read_shard_index(folder).parts == on->size()) return DistributedGraph::from_shards(folder, on);
+  }
+  PartitionOptions cut;
+  cut.parts = on->size();
+  cut.method = method;
+  LoadOptions loading = graph.loading;
+  loading.points = method == PartitionMethod::morton;
+  GraphOptions source = graph;
+  source.loading = loading;
+  // One rank speaks for all where there is a warning, and writes the ids.
+  const LoadedGraph loaded = on->rank() == 0 ? source.load_all() : load_graph(graph.spec, loading);
+  cut.points = loaded.points;
+  return DistributedGraph::from_graph(loaded.graph, partition_graph(loaded.graph, cut), on);
+}
+
+void add_rank_options(CLI::App& command, RankFlags& flags) {
+  command
+      .add_option(
+          "--ranks", flags.ranks,
+          "Work in so many processes on this machine, each with a part of the graph; torchrun starts them "
+          "itself")
+      ->group(kRankGroup);
+  command
+      .add_option("--time-limit", flags.limits.timeout_seconds,
+                  "Seconds to wait for other ranks, to come and to answer")
+      ->capture_default_str()
+      ->group(kRankGroup);
+  add_choice(command, kRankGroup, "--partition", flags.method,
+             "How the graph is cut, unless it is shards:FOLDER with one for each rank");
+  add_choice(command, kRankGroup, "--route", flags.route, "How walks get past the border of a part");
+}
+
+at::Tensor gather_rows(const DistributedGraph& graph, const at::Tensor& own) {
+  const Ranks& ranks = *graph.ranks();
+  const auto size = static_cast<std::size_t>(ranks.size());
+  std::vector<std::int64_t> send(size, 0), receive(size, 0);
+  send[0] = graph.num_own();
+  for (std::size_t r = 0; ranks.rank() == 0 && r < size; ++r)
+    receive[r] = graph.begin()[r + 1] - graph.begin()[r];
+  const at::Tensor nodes = ranks.start_exchange(graph.nodes(), send, receive, "results").wait();
+  const at::Tensor rows = ranks.start_exchange(own, send, receive, "results").wait();
+  return at::empty_like(rows).index_copy_(0, nodes, rows);
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,99 @@
+"""Graphs, masks and attention over the ranks of torch.distributed, each with its own nodes, on CPUs.
+
+graph = DistributedGraph.from_shards("parts").normalised()  # of 'topomask partition', one part per rank
+mask = GRFMask(graph, f, num_walks=8)
+out = attention(q, k, v, mask)  # rows of graph.nodes; gradients of f are summed over the ranks
+All of these, and backward passes, are collective: every rank calls them, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from topomask import _ops  # noqa: F401 (loads the operators)
+from topomask.graph import Graph, signed_seed
+
+__all__ = ["DistributedGraph", "GRFMask", "attention"]
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    return getattr(torch.classes.topomask.Distributed(), name)(*arguments)
+
+
+def _name(group: Any) -> str:
+    """The group's name in c10d's registry: of all processes by default, none where there is one alone."""
+    if not torch.distributed.is_initialized():
+        return ""
+    found: Any = group or torch.distributed.group.WORLD
+    return found.group_name
+
+
+class DistributedGraph:
+    """A graph of which each rank holds the rows of its own nodes."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.nodes: Tensor = handle.nodes()
+        """[n] int64, ascending: the numbers of own nodes in the whole graph; rows are in this order."""
+        self.num_nodes: int = handle.num_nodes()
+        """Of the whole graph."""
+
+    @classmethod
+    def from_shards(cls, folder: str, group: Any = None) -> DistributedGraph:
+        """Rank r reads shard r of 'topomask partition'; there must be as many as ranks."""
+        return cls(_call("from_shards", str(folder), _name(group)))
+
+    @classmethod
+    def from_graph(cls, graph: Graph, assignment: Tensor, group: Any = None) -> DistributedGraph:
+        """Every rank has built the same graph; assignment [N]: the rank of each node (`topomask.partition`)."""
+        return cls(_call("from_graph", *graph.rows, graph.directed, assignment, _name(group)))
+
+    @classmethod
+    def from_edge_index(
+        cls, edge_index: Tensor, nodes: Tensor, num_nodes: int, edge_weight: Tensor | None = None,
+        directed: bool = False, group: Any = None,
+    ) -> DistributedGraph:  # fmt: skip
+        """Each rank has the edges from its own nodes (edge_index [2, e], global numbers) and nothing else.
+
+        nodes: [n], ascending, each on one rank. An undirected edge stands at both its ends.
+        """
+        return cls(_call("from_edges", num_nodes, nodes, edge_index, edge_weight, directed, _name(group)))
+
+    def normalised(self, how: str = "symmetric") -> DistributedGraph:
+        """W of the walks, as `topomask.normalise`."""
+        return DistributedGraph(self._handle.normalised(how))
+
+    def halo_rows(self, x: Tensor) -> Tensor:
+        """One row for each neighbour that another rank owns: [n, ...] -> [h, ...]."""
+        return self._handle.halo_rows(x)
+
+
+class GRFMask:
+    """M = Phi Psi^T over all ranks, as `topomask.GRFMask`; f [F] or [heads, F], the same on every rank."""
+
+    def __init__(
+        self, graph: DistributedGraph, f: Tensor, num_walks: int = 16, p_halt: float = 0.5, max_hops: int = 10,
+        *, length: str | Sequence[float] = "geometric", step: str = "uniform", coupling: str = "independent",
+        ensembles: str = "shared", importance_weights: bool = True, seed: int = 0, route: str = "auto",
+    ) -> None:  # fmt: skip
+        law, survival = (length, []) if isinstance(length, str) else ("survival", [float(s) for s in length])
+        self.f = f
+        self._handle = torch.classes.topomask.DistributedGrfMask(
+            graph._handle, num_walks, max_hops, law, p_halt, survival, step, coupling, ensembles,
+            importance_weights, signed_seed(seed), route,
+        )  # fmt: skip
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: GRFMask | None = None, *, kind: str = "linear",
+    feature_map: str = "relu", engine: str = "auto", epsilon: float | None = None,
+    num_features: int | None = None, feature_seed: int = 0, group: Any = None,
+) -> Tensor:  # fmt: skip
+    """`topomask.attention` on the rows of own nodes; without a mask, over all nodes of all ranks of `group`."""
+    handle, f = (None, None) if mask is None else (mask._handle, mask.f)
+    options = (kind, feature_map, engine, epsilon, num_features, signed_seed(feature_seed))
+    return _call("attention", q, k, v, handle, f, _name(group), *options)

@@ -1,0 +1,498 @@
+#include "distributed/mask_parts.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "core/check.h"
+#include "core/interruption.h"
+#include "distributed/messages.h"
+#include "graph/tensors.h"
+
+namespace topomask {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+// Rows of features as plain arrays.
+struct FeatureView {
+  explicit FeatureView(const DistributedWalkFeatures& of)
+      : rows(of.features.num_nodes()),
+        nnz(of.features.nnz()),
+        row_ptr(of.features.row_ptr.const_data_ptr<std::int64_t>()),
+        place(of.place.const_data_ptr<std::int32_t>()),
+        deposit_ptr(of.features.deposit_ptr.const_data_ptr<std::int64_t>()),
+        hop(of.features.hop.const_data_ptr<std::int16_t>()),
+        load(of.features.load.const_data_ptr<float>()) {}
+
+  std::int64_t rows, nnz;
+  const std::int64_t* row_ptr;
+  const std::int32_t* place;
+  const std::int64_t* deposit_ptr;
+  const std::int16_t* hop;
+  const float* load;
+};
+
+// Rows of features with columns of any numbering, which end up in ascending order.
+class FeatureBuilder {
+ public:
+  void add(std::int32_t column, const std::int16_t* hop, const float* load, std::int64_t deposits) {
+    row_.push_back({column, hop, load, deposits});
+  }
+  void add(std::int32_t column, const FeatureView& from, std::int64_t entry) {
+    const std::int64_t first = from.deposit_ptr[entry];
+    add(column, from.hop + first, from.load + first, from.deposit_ptr[entry + 1] - first);
+  }
+  void end_row() {
+    std::sort(row_.begin(), row_.end(), [](const Entry& a, const Entry& b) { return a.column < b.column; });
+    for (const Entry& entry : row_) {
+      col_.push_back(entry.column);
+      hop_.insert(hop_.end(), entry.hop, entry.hop + entry.deposits);
+      load_.insert(load_.end(), entry.load, entry.load + entry.deposits);
+      deposit_ptr_.push_back(static_cast<std::int64_t>(hop_.size()));
+    }
+    row_ptr_.push_back(static_cast<std::int64_t>(col_.size()));
+    row_.clear();
+  }
+  WalkFeatures finish(std::int64_t num_columns) {
+    WalkFeatures features;
+    features.row_ptr = take_vector(std::move(row_ptr_));
+    features.col = take_vector(std::move(col_));
+    features.deposit_ptr = take_vector(std::move(deposit_ptr_));
+    features.hop = take_vector(std::move(hop_));
+    features.load = take_vector(std::move(load_));
+    features.num_columns = num_columns;
+    return features;
+  }
+
+ private:
+  struct Entry {
+    std::int32_t column;
+    const std::int16_t* hop;
+    const float* load;
+    std::int64_t deposits;
+  };
+  std::vector<Entry> row_;
+  std::vector<std::int64_t> row_ptr_ = {0}, deposit_ptr_ = {0};
+  std::vector<std::int32_t> col_;
+  std::vector<std::int16_t> hop_;
+  std::vector<float> load_;
+};
+
+std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+// Position in an ascending list, or -1.
+std::int32_t position_in(const std::vector<std::int32_t>& sorted, std::int32_t value) {
+  const auto found = std::lower_bound(sorted.begin(), sorted.end(), value);
+  return found != sorted.end() && *found == value ? static_cast<std::int32_t>(found - sorted.begin()) : -1;
+}
+
+std::shared_ptr<const SparsePattern> pattern_with(const WalkFeatures& features) {
+  return std::make_shared<const SparsePattern>(
+      SparsePattern::from_rows(features.row_ptr, features.col, features.num_columns));
+}
+
+MaskPiece make_piece(WalkFeatures query, WalkFeatures key) {
+  MaskPiece piece;
+  piece.query = std::move(query);
+  piece.key = std::move(key);
+  piece.query_pattern = pattern_with(piece.query);
+  if (!piece.key.row_ptr.defined()) return piece;
+  const bool same = piece.key.col.is_same(piece.query.col);
+  piece.product =
+      make_product_patterns(piece.query_pattern, same ? piece.query_pattern : pattern_with(piece.key));
+  return piece;
+}
+
+// Entries of Psi that other ranks hold in columns that own rows of Phi meet: by row, then by column.
+struct RemoteKeys {
+  struct Entry {
+    std::int32_t row, column;  // places
+    std::int32_t deposits;
+  };
+  std::vector<Entry> entries;
+  std::vector<std::int64_t> first;  // of each entry's deposits
+  std::vector<std::int16_t> hop;
+  std::vector<float> load;
+};
+
+// The owner of a column learns who meets it with queries and who holds keys in it, and introduces them.
+RemoteKeys fetch_remote_keys(const DistributedGraph& graph, const FeatureView& query,
+                             const FeatureView& key) {
+  const Ranks& ranks = *graph.ranks();
+  const std::vector<std::int64_t>& begin = graph.begin();
+  const auto by_owner = [&](const FeatureView& of) {
+    PerRank<std::int32_t> lists = lists_for<std::int32_t>(ranks);
+    for (const std::int32_t column : distinct({of.place, of.place + of.nnz}))
+      lists[static_cast<std::size_t>(owner_of(begin, column))].push_back(column);
+    return lists;
+  };
+  const PerRank<std::int32_t> meeting = exchange_lists(ranks, by_owner(query), "columns"),
+                              holding = exchange_lists(ranks, by_owner(key), "columns");
+  struct Wish {
+    std::int32_t column, rank;
+  };
+  std::vector<Wish> wishes;  // of own columns
+  for (std::size_t r = 0; r < meeting.size(); ++r) {
+    for (const std::int32_t column : meeting[r]) wishes.push_back({column, static_cast<std::int32_t>(r)});
+  }
+  std::sort(wishes.begin(), wishes.end(), [](const Wish& a, const Wish& b) {
+    return std::tie(a.column, a.rank) < std::tie(b.column, b.rank);
+  });
+  PerRank<Wish> introductions = lists_for<Wish>(ranks);
+  for (std::size_t r = 0; r < holding.size(); ++r) {
+    for (const std::int32_t column : holding[r]) {
+      auto wish = std::lower_bound(wishes.begin(), wishes.end(), column,
+                                   [](const Wish& a, std::int32_t b) { return a.column < b; });
+      for (; wish != wishes.end() && wish->column == column; ++wish) {
+        if (wish->rank != static_cast<std::int32_t>(r)) introductions[r].push_back(*wish);
+      }
+    }
+  }
+  PerRank<std::int32_t> wanted = lists_for<std::int32_t>(ranks);  // by each rank, of own keys
+  for (const std::vector<Wish>& list : exchange_lists(ranks, introductions, "columns")) {
+    for (const Wish& wish : list) wanted[static_cast<std::size_t>(wish.rank)].push_back(wish.column);
+  }
+  PerRank<RemoteKeys::Entry> entries = lists_for<RemoteKeys::Entry>(ranks);
+  PerRank<std::int16_t> hops = lists_for<std::int16_t>(ranks);
+  PerRank<float> loads = lists_for<float>(ranks);
+  for (std::size_t r = 0; r < wanted.size(); ++r) {
+    if (wanted[r].empty()) continue;
+    poll_interruption();
+    std::sort(wanted[r].begin(), wanted[r].end());
+    for (std::int64_t row = 0; row < key.rows; ++row) {
+      for (std::int64_t e = key.row_ptr[row]; e < key.row_ptr[row + 1]; ++e) {
+        if (position_in(wanted[r], key.place[e]) < 0) continue;
+        const std::int64_t first = key.deposit_ptr[e], last = key.deposit_ptr[e + 1];
+        entries[r].push_back({graph.place()[row], key.place[e], static_cast<std::int32_t>(last - first)});
+        hops[r].insert(hops[r].end(), key.hop + first, key.hop + last);
+        loads[r].insert(loads[r].end(), key.load + first, key.load + last);
+      }
+    }
+  }
+  RemoteKeys remote;
+  // Ranks own ascending places: one after the other, the rows ascend.
+  for (const auto& list : exchange_lists(ranks, entries, "features"))
+    remote.entries.insert(remote.entries.end(), list.begin(), list.end());
+  for (const auto& list : exchange_lists(ranks, hops, "features"))
+    remote.hop.insert(remote.hop.end(), list.begin(), list.end());
+  for (const auto& list : exchange_lists(ranks, loads, "features"))
+    remote.load.insert(remote.load.end(), list.begin(), list.end());
+  std::int64_t at = 0;
+  for (const RemoteKeys::Entry& entry : remote.entries) {
+    remote.first.push_back(at);
+    at += entry.deposits;
+  }
+  return remote;
+}
+
+}  // namespace
+
+at::Tensor MaskPiece::values(const at::Tensor& f) const {
+  const at::Tensor of_query = query.values(f);
+  if (one_hot_keys()) return of_query;
+  return sparse_product(product, of_query, product.key == product.query ? of_query : key.values(f));
+}
+
+MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features) {
+  const bool one_hot = features.ensembles == Ensembles::asymmetric;
+  const FeatureView query(features.query), key(one_hot ? features.query : features.key);
+  const auto own = static_cast<std::int32_t>(graph.num_own());
+  const auto first =
+      static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())]);
+  const auto is_own = [&](std::int32_t place) { return place >= first && place < first + own; };
+  const RemoteKeys remote = one_hot ? RemoteKeys{} : fetch_remote_keys(graph, query, key);
+
+  // Columns that lead to other ranks. Whoever owns a column holds a key in it, that of the node itself, so
+  // columns of others are always among them.
+  std::vector<std::int32_t> leading;
+  for (const RemoteKeys::Entry& entry : remote.entries) leading.push_back(entry.column);
+  leading = distinct(std::move(leading));
+  std::vector<std::int64_t> rows;  // of the boundary
+  std::vector<bool> at_boundary(static_cast<std::size_t>(own), false);
+  std::vector<std::int32_t> met;  // columns that they meet
+  for (std::int32_t i = 0; i < own; ++i) {
+    for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1] && !at_boundary[i]; ++e)
+      at_boundary[i] = !is_own(query.place[e]) || position_in(leading, query.place[e]) >= 0;
+    if (!at_boundary[i]) continue;
+    rows.push_back(i);
+    met.insert(met.end(), query.place + query.row_ptr[i], query.place + query.row_ptr[i + 1]);
+  }
+  met = distinct(std::move(met));
+
+  MaskRows result;
+  const bool shared = !one_hot && features.key.features.col.is_same(features.query.features.col);
+  {
+    FeatureBuilder of_query, of_key;
+    for (std::int32_t i = 0; i < own; ++i) {
+      for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1] && !at_boundary[i]; ++e)
+        of_query.add(query.place[e] - first, query, e);
+      of_query.end_row();
+    }
+    WalkFeatures left = of_query.finish(own), right;
+    if (shared && rows.empty()) {
+      right = left;
+    } else if (!one_hot) {
+      for (std::int32_t i = 0; i < own; ++i) {
+        for (std::int64_t e = key.row_ptr[i]; e < key.row_ptr[i + 1]; ++e) {
+          if (is_own(key.place[e])) of_key.add(key.place[e] - first, key, e);
+        }
+        of_key.end_row();
+      }
+      right = of_key.finish(own);
+    }
+    result.interior = make_piece(std::move(left), std::move(right));
+  }
+
+  std::vector<std::int64_t> touched;
+  std::vector<std::int32_t> halo;
+  FeatureBuilder of_query, of_key;
+  WalkFeatures right;
+  if (one_hot) {
+    for (const std::int32_t place : met) {
+      if (is_own(place)) touched.push_back(place - first);
+      if (!is_own(place)) halo.push_back(place);
+    }
+    const auto columns = static_cast<std::int32_t>(touched.size());
+    const auto column_of = [&](std::int32_t place) {
+      if (!is_own(place)) return columns + position_in(halo, place);
+      return static_cast<std::int32_t>(std::lower_bound(touched.begin(), touched.end(), place - first) -
+                                       touched.begin());
+    };
+    for (const std::int64_t i : rows) {
+      for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1]; ++e)
+        of_query.add(column_of(query.place[e]), query, e);
+      of_query.end_row();
+    }
+    result.boundary =
+        make_piece(of_query.finish(static_cast<std::int64_t>(touched.size() + halo.size())), right);
+  } else {
+    for (const std::int64_t i : rows) {
+      for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1]; ++e)
+        of_query.add(position_in(met, query.place[e]), query, e);
+      of_query.end_row();
+    }
+    for (std::int32_t j = 0; j < own; ++j) {
+      bool meets = false;
+      for (std::int64_t e = key.row_ptr[j]; e < key.row_ptr[j + 1]; ++e) {
+        const std::int32_t column = position_in(met, key.place[e]);
+        if (column < 0) continue;
+        of_key.add(column, key, e);
+        meets = true;
+      }
+      if (!meets) continue;
+      of_key.end_row();
+      touched.push_back(j);
+    }
+    for (std::size_t i = 0; i < remote.entries.size(); ++i) {
+      const RemoteKeys::Entry& entry = remote.entries[i];
+      of_key.add(position_in(met, entry.column), remote.hop.data() + remote.first[i],
+                 remote.load.data() + remote.first[i], entry.deposits);
+      if (i + 1 < remote.entries.size() && remote.entries[i + 1].row == entry.row) continue;
+      of_key.end_row();
+      halo.push_back(entry.row);
+    }
+    const auto columns = static_cast<std::int64_t>(met.size());
+    result.boundary = make_piece(of_query.finish(columns), of_key.finish(columns));
+  }
+  result.rows = take_vector(std::move(rows));
+  result.touched = take_vector(std::move(touched));
+  result.exchange = NodeExchange(graph.ranks(), graph.begin(), halo);
+  return result;
+}
+
+MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features) {
+  const auto own = static_cast<std::int32_t>(graph.num_own());
+  const auto first =
+      static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())]);
+  const auto side_of = [&](const DistributedWalkFeatures& of) {
+    const FeatureView view(of);
+    std::vector<std::int32_t> others;
+    for (std::int64_t e = 0; e < view.nnz; ++e) {
+      if (view.place[e] < first || view.place[e] >= first + own) others.push_back(view.place[e]);
+    }
+    others = distinct(std::move(others));
+    std::vector<std::pair<std::int32_t, std::int64_t>> row;  // column, entry
+    std::vector<std::int32_t> col;
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < view.rows; ++i) {
+      row.clear();
+      for (std::int64_t e = view.row_ptr[i]; e < view.row_ptr[i + 1]; ++e) {
+        const std::int32_t other = position_in(others, view.place[e]);
+        row.emplace_back(other < 0 ? view.place[e] - first : own + other, e);
+      }
+      std::sort(row.begin(), row.end());
+      for (const auto& [column, entry] : row) {
+        col.push_back(column);
+        order.push_back(entry);
+      }
+    }
+    MaskColumns::Side side;
+    side.pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(
+        of.features.row_ptr, take_vector(std::move(col)), own + static_cast<std::int64_t>(others.size())));
+    side.order = take_vector(std::move(order));
+    side.exchange = NodeExchange(graph.ranks(), graph.begin(), others);
+    return side;
+  };
+  MaskColumns columns;
+  columns.query = side_of(features.query);
+  if (features.ensembles == Ensembles::asymmetric) return columns;
+  const bool shared = features.key.features.col.is_same(features.query.features.col);
+  columns.key = shared ? columns.query : side_of(features.key);
+  return columns;
+}
+
+PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures& features) {
+  struct Share {
+    std::int32_t column, entries;
+  };
+  const Ranks& ranks = *graph.ranks();
+  const std::int64_t first = graph.begin()[static_cast<std::size_t>(ranks.rank())];
+  const auto totals = [&](const DistributedWalkFeatures& of) {
+    const FeatureView view(of);
+    std::vector<std::int32_t> columns(view.place, view.place + view.nnz);
+    std::sort(columns.begin(), columns.end());
+    PerRank<Share> shares = lists_for<Share>(ranks);
+    for (std::size_t i = 0, end = 0; i < columns.size(); i = end) {
+      while (end < columns.size() && columns[end] == columns[i]) ++end;
+      shares[static_cast<std::size_t>(owner_of(graph.begin(), columns[i]))].push_back(
+          {columns[i], static_cast<std::int32_t>(end - i)});
+    }
+    std::vector<double> sums(static_cast<std::size_t>(graph.num_own()), 0.0);
+    for (const auto& list : exchange_lists(ranks, shares, "columns")) {
+      for (const Share& share : list) sums[static_cast<std::size_t>(share.column - first)] += share.entries;
+    }
+    return sums;
+  };
+  double pairs = 0;
+  auto entries = static_cast<double>(features.query.features.nnz());
+  if (features.ensembles == Ensembles::asymmetric) {
+    pairs = entries;
+  } else {
+    entries += static_cast<double>(features.key.features.nnz());
+    const std::vector<double> query = totals(features.query), key = totals(features.key);
+    for (std::size_t i = 0; i < query.size(); ++i) pairs += query[i] * key[i];
+  }
+  const at::Tensor sums = ranks.sum(at::tensor({pairs, entries}, at::kDouble), "columns");
+  return {sums[0].item<double>(), sums[1].item<double>()};
+}
+
+namespace {
+
+template <class State>
+struct RankState : torch::CustomClassHolder {
+  explicit RankState(State of) : state(std::move(of)) {}
+  State state;
+};
+
+template <class State>
+const State& state_of(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<RankState<State>>(context->saved_data["state"].toCapsule())
+      ->state;
+}
+
+class SummedGradient : public torch::autograd::Function<SummedGradient> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const c10::intrusive_ptr<RankState<RanksPtr>>& ranks) {
+    context->saved_data["state"] = c10::IValue::make_capsule(ranks);
+    return x.clone();
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {state_of<RanksPtr>(context)->sum(grads[0], "gradients"), at::Tensor()};
+  }
+};
+
+class SumOverRanks : public torch::autograd::Function<SumOverRanks> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const c10::intrusive_ptr<RankState<RanksPtr>>& ranks) {
+    context->saved_data["state"] = c10::IValue::make_capsule(ranks);
+    return ranks->state->sum(x, "sums");
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {state_of<RanksPtr>(context)->sum(grads[0], "gradients"), at::Tensor()};
+  }
+};
+
+// [H, n, C] -> [H, n + u, C]: own columns, then those of others as their owners have them.
+at::Tensor extended(const NodeExchange& exchange, const at::Tensor& own) {
+  const at::Tensor sent = own.index_select(1, exchange.send_rows()).transpose(0, 1);
+  return at::cat({own, exchange.start(sent, "columns").wait().transpose(0, 1)}, 1);
+}
+
+// Its transpose: what is known here of others' columns is added to theirs, in the order of ranks.
+at::Tensor reduced(const NodeExchange& exchange, const at::Tensor& all) {
+  const std::int64_t own = all.size(1) - exchange.num_received();
+  const at::Tensor others = all.narrow(1, own, exchange.num_received()).transpose(0, 1);
+  at::Tensor sums = all.narrow(1, 0, own).clone(at::MemoryFormat::Contiguous);
+  const at::Tensor received = exchange.start_back(others, "partial sums").wait().transpose(0, 1);
+  return sums.index_add_(1, exchange.send_rows(), received);
+}
+
+// `back`: reduced, else extended; each is the other's gradient.
+class MoveColumns : public torch::autograd::Function<MoveColumns> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const c10::intrusive_ptr<RankState<NodeExchange>>& exchange, bool back) {
+    context->saved_data["state"] = c10::IValue::make_capsule(exchange);
+    context->saved_data["back"] = back;
+    return back ? reduced(exchange->state, x) : extended(exchange->state, x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const NodeExchange& exchange = state_of<NodeExchange>(context);
+    const bool back = context->saved_data["back"].toBool();
+    return {back ? extended(exchange, grads[0]) : reduced(exchange, grads[0]), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor move_columns(const NodeExchange& exchange, const at::Tensor& x, bool back) {
+  return MoveColumns::apply(x, c10::make_intrusive<RankState<NodeExchange>>(exchange), back);
+}
+
+}  // namespace
+
+at::Tensor with_summed_gradient(const RanksPtr& ranks, const at::Tensor& x) {
+  if (ranks->size() == 1 || !x.requires_grad()) return x;
+  return SummedGradient::apply(x, c10::make_intrusive<RankState<RanksPtr>>(ranks));
+}
+
+at::Tensor sum_over_ranks(const RanksPtr& ranks, const at::Tensor& x) {
+  return ranks->size() == 1 ? x : SumOverRanks::apply(x, c10::make_intrusive<RankState<RanksPtr>>(ranks));
+}
+
+at::Tensor multiply_by_columns(const MaskColumns& columns, const DistributedFeatures& features,
+                               const at::Tensor& f, const at::Tensor& x, bool transposed) {
+  const auto values_of = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side) {
+    return of.features.values(f).index_select(1, side.order).to(x.scalar_type());
+  };
+  // A^T x, summed at the owners of its rows; and A z of what they have.
+  const auto gathered = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side,
+                            const at::Tensor& columns_in) {
+    const at::Tensor part = sparse_matmul(side.pattern, values_of(of, side), columns_in, /*transposed=*/true);
+    return move_columns(side.exchange, part, /*back=*/true);
+  };
+  const auto spread = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side,
+                          const at::Tensor& columns_in) {
+    return sparse_matmul(side.pattern, values_of(of, side),
+                         move_columns(side.exchange, columns_in, /*back=*/false), /*transposed=*/false);
+  };
+  if (!columns.key.pattern) {
+    return transposed ? gathered(features.query, columns.query, x) : spread(features.query, columns.query, x);
+  }
+  return transposed ? spread(features.key, columns.key, gathered(features.query, columns.query, x))
+                    : spread(features.query, columns.query, gathered(features.key, columns.key, x));
+}
+
+}  // namespace topomask

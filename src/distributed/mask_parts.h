@@ -1,0 +1,87 @@
+// What a DistributedGrfMask keeps of its graph on one rank, and the exchanges of both engines.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "distributed/node_exchange.h"
+#include "masks/sparse_ops.h"
+#include "topomask/distributed.h"
+
+namespace topomask {
+
+// Some rows of M = Phi Psi^T. Rows and columns have numbers of their own, and so have the columns of Phi.
+struct MaskPiece {
+  WalkFeatures query, key;  // key: undefined tensors where the keys are one-hot
+  std::shared_ptr<const SparsePattern> query_pattern;
+  ProductPatterns product;  // empty where the keys are one-hot
+
+  bool one_hot_keys() const { return product.product == nullptr; }
+  const std::shared_ptr<const SparsePattern>& pattern() const {
+    return one_hot_keys() ? query_pattern : product.product;
+  }
+  at::Tensor values(const at::Tensor& f) const;  // [heads, nnz]; differentiable in f
+};
+
+// Own rows, split by whether they need other ranks.
+struct MaskRows {
+  MaskPiece interior;     // [n, n] in own rows; those of the boundary are empty
+  MaskPiece boundary;     // [b, t + h]: the columns are `touched`, then the halo
+  at::Tensor rows;        // [b] int64: the own rows of the boundary
+  at::Tensor touched;     // [t] int64: own nodes that they meet
+  NodeExchange exchange;  // of the h nodes of the halo
+};
+MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features);
+
+// Phi and Psi with the columns of others behind the own ones.
+struct MaskColumns {
+  struct Side {
+    std::shared_ptr<const SparsePattern> pattern;  // [n, n + u]
+    at::Tensor order;       // [nnz] int64: where the pattern's entries stand in the features
+    NodeExchange exchange;  // of the u columns of others
+  };
+  Side query, key;  // key: no pattern where the keys are one-hot
+};
+MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features);
+
+// sum over columns of (entries of Phi) x (entries of Psi), and the entries of both, over all ranks.
+// Collective.
+struct PairCounts {
+  double pairs = 0, entries = 0;
+};
+PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures& features);
+
+struct DistributedGrfMask::Symbolic {
+  explicit Symbolic(DistributedGraph of) : graph(std::move(of)) {}
+  DistributedGraph graph;
+  DistributedFeatures features;
+  std::once_flag rows_once, columns_once, pairs_once;
+  MaskRows rows_;
+  MaskColumns columns_;
+  PairCounts pairs_;
+  // Without gradients the values of M stay as they are for as long as f does, found by its numbers.
+  std::mutex mutex;
+  at::Tensor kept_f, kept_interior, kept_boundary;
+
+  const MaskRows& rows();
+  const MaskColumns& columns();
+  const PairCounts& pairs();
+  // Those of M: interior, boundary; [heads, nnz] each.
+  std::pair<at::Tensor, at::Tensor> values(const at::Tensor& f);
+};
+
+// The identity, whose gradient is summed over the ranks in their order.
+at::Tensor with_summed_gradient(const RanksPtr& ranks, const at::Tensor& x);
+// The sum over the ranks in their order, and so is its gradient.
+at::Tensor sum_over_ranks(const RanksPtr& ranks, const at::Tensor& x);
+
+// M x, or M^T x, for an f whose gradient need not be summed.
+at::Tensor multiply_by_columns(const MaskColumns& columns, const DistributedFeatures& features,
+                               const at::Tensor& f, const at::Tensor& x, bool transposed);
+
+}  // namespace topomask

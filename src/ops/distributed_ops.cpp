@@ -1,0 +1,112 @@
+// Graphs and masks over ranks, as objects: torch.classes.topomask.*. Their methods are collective and record
+// the library's own gradients; nothing here is for tracing.
+#include <ATen/ops/ones.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include "ops/arguments.h"
+#include "topomask/distributed.h"
+
+namespace topomask::ops {
+namespace {
+
+// `group`: a name in c10d's registry, or empty for one rank.
+RanksPtr ranks_of(const std::string& group) {
+  return group.empty() ? Ranks::alone() : Ranks::from_group(group);
+}
+
+struct GraphHandle : torch::CustomClassHolder {
+  explicit GraphHandle(DistributedGraph of) : graph(std::move(of)) {}
+  DistributedGraph graph;
+};
+using GraphPtr = c10::intrusive_ptr<GraphHandle>;
+
+GraphPtr handle(DistributedGraph graph) {
+  return c10::make_intrusive<GraphHandle>(std::move(graph));
+}
+
+struct MaskHandle : torch::CustomClassHolder {
+  MaskHandle(const GraphPtr& graph, std::int64_t num_walks, std::int64_t max_hops, const std::string& length,
+             double p_halt, const std::vector<double>& survival, const std::string& step,
+             const std::string& coupling, const std::string& ensembles, bool importance_weights,
+             std::int64_t seed, const std::string& route)
+      : mask(graph->graph,
+             FeatureOptions{
+                 walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, 0),
+                 parse_word<Ensembles>("ensembles", ensembles), importance_weights},
+             at::ones({1}), parse_word<WalkRoute>("route", route)) {}
+  DistributedGrfMask mask;  // its f is that of each call
+};
+using HandlePtr = c10::intrusive_ptr<MaskHandle>;
+
+AttentionOptions options_of(const std::string& kind, const std::string& feature_map,
+                            const std::string& engine, std::optional<double> epsilon,
+                            std::optional<std::int64_t> num_features, std::int64_t feature_seed) {
+  AttentionOptions options;
+  options.kind = parse_word<AttentionKind>("kind", kind);
+  options.feature_map.kind = parse_word<FeatureMapKind>("feature_map", feature_map);
+  options.feature_map.epsilon = epsilon.value_or(options.feature_map.epsilon);
+  options.feature_map.num_features = num_features.value_or(options.feature_map.num_features);
+  options.feature_map.seed = static_cast<std::uint64_t>(feature_seed);
+  options.engine = parse_word<Engine>("engine", engine);
+  return options;
+}
+
+// A call that holds any number of collectives.
+struct Calls : torch::CustomClassHolder {
+  GraphPtr from_shards(const std::string& folder, const std::string& group) {
+    return handle(DistributedGraph::from_shards(folder, ranks_of(group)));
+  }
+  GraphPtr from_graph(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
+                      bool directed, const at::Tensor& assignment, const std::string& group) {
+    const RanksPtr ranks = ranks_of(group);
+    Partition partition;
+    partition.parts = ranks->size();
+    partition.assignment = assignment;
+    return handle(DistributedGraph::from_graph(graph_from(row_ptr, col, weight, directed), partition, ranks));
+  }
+  GraphPtr from_edges(std::int64_t total_nodes, const at::Tensor& nodes, const at::Tensor& edges,
+                      const std::optional<at::Tensor>& weight, bool directed, const std::string& group) {
+    return handle(DistributedGraph::from_edges(total_nodes, nodes, edges, weight.value_or(at::Tensor()),
+                                               directed, ranks_of(group)));
+  }
+  at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const std::optional<HandlePtr>& mask, const std::optional<at::Tensor>& f,
+                       const std::string& group, const std::string& kind, const std::string& feature_map,
+                       const std::string& engine, std::optional<double> epsilon,
+                       std::optional<std::int64_t> num_features, std::int64_t feature_seed) {
+    const AttentionOptions options =
+        options_of(kind, feature_map, engine, epsilon, num_features, feature_seed);
+    if (!mask) return topomask::attention(q, k, v, ranks_of(group), options);
+    return topomask::attention(q, k, v, *(*mask)->mask.with_f(f.value_or(at::Tensor())), options);
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(topomask, m) {
+  m.class_<GraphHandle>("DistributedGraph")
+      .def("nodes", [](const GraphPtr& self) { return self->graph.nodes(); })
+      .def("num_nodes", [](const GraphPtr& self) { return self->graph.total_nodes(); })
+      .def("num_halo", [](const GraphPtr& self) { return self->graph.num_halo(); })
+      .def("degrees", [](const GraphPtr& self) { return self->graph.degrees(); })
+      .def("halo_rows", [](const GraphPtr& self, const at::Tensor& x) { return self->graph.halo_rows(x); })
+      .def("normalised", [](const GraphPtr& self, const std::string& how) {
+        return handle(self->graph.normalised(parse_word<Normalisation>("normalisation", how)));
+      });
+  m.class_<MaskHandle>("DistributedGrfMask")
+      .def(torch::init<const GraphPtr&, std::int64_t, std::int64_t, const std::string&, double,
+                       const std::vector<double>&, const std::string&, const std::string&, const std::string&,
+                       bool, std::int64_t, const std::string&>())
+      .def("features", [](const HandlePtr& self) {
+        const WalkFeatures& query = self->mask.features().query.features;
+        return std::vector<at::Tensor>{query.row_ptr, query.col, query.deposit_ptr, query.hop, query.load};
+      });
+  m.class_<Calls>("Distributed")
+      .def(torch::init<>())
+      .def("from_shards", &Calls::from_shards)
+      .def("from_graph", &Calls::from_graph)
+      .def("from_edges", &Calls::from_edges)
+      .def("attention", &Calls::attention);
+}
+
+}  // namespace
+}  // namespace topomask::ops
