@@ -430,10 +430,15 @@ TEST(Plan, KnowsWhatTheFeatureEngineTakesOnAGpu) {
     }
     return std::nan("");
   };
+  // Measured on an H200: docs/performance.md.
+  const auto expect_within_two = [](double seconds, double measured) {
+    EXPECT_LT(seconds, 2 * measured);
+    EXPECT_GT(seconds, measured / 2);
+  };
   const Graph torus = load_graph("torus:32768,8").graph, hubs = barabasi_albert(32768, 8, 0);
-  EXPECT_NEAR(predicted(torus, 8, 0.5, 1, 8, at::kBFloat16), 0.026, 0.005);
-  EXPECT_NEAR(predicted(hubs, 16, 0.1, 1, 1, at::kFloat), 0.012, 0.003);
-  EXPECT_NEAR(predicted(grid_graph({16, 16}), 16, 0.5, 256, 12, at::kBFloat16), 0.077, 0.015);
+  expect_within_two(predicted(torus, 8, 0.5, 1, 8, at::kBFloat16), 0.95e-3);
+  expect_within_two(predicted(hubs, 16, 0.1, 1, 1, at::kBFloat16), 1.34e-3);
+  expect_within_two(predicted(hubs, 16, 0.1, 1, 1, at::kFloat), 4.57e-3);
 }
 
 // Entries of M grow as q, k and v do: they may take as much memory, unless a limit was asked for.
