@@ -103,6 +103,8 @@ AttentionGradients attention_backward(const at::Tensor& grad, const at::Tensor& 
 void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::string& mask, std::int64_t num_nodes, std::int64_t heads,
                               const AttentionOptions& options);
+// [v | 1]
+at::Tensor with_ones(const at::Tensor& v);
 // [..., numerator | normaliser] -> [..., numerator / normaliser], 0 where the normaliser is at most the
 // guard.
 at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);

@@ -172,13 +172,6 @@ at::Tensor run_columns(const EngineInputs& inputs, const std::vector<SparseFacto
   return ColumnFunction::apply(inputs.q, inputs.k, inputs.v, at::TensorList(values), state);
 }
 
-// [V | 1]
-at::Tensor with_ones(const at::Tensor& v) {
-  std::vector<std::int64_t> shape = v.sizes().vec();
-  shape.back() = 1;
-  return at::cat({v, at::ones(shape, v.options())}, -1);
-}
-
 // M_ij = sum_r left_ir right_jr: the rank joins the features, and the product is two ordinary matrix
 // products.
 at::Tensor attend_factors(const EngineInputs& inputs, const Factors& factors) {
@@ -192,6 +185,12 @@ at::Tensor attend_factors(const EngineInputs& inputs, const Factors& factors) {
 }
 
 }  // namespace
+
+at::Tensor with_ones(const at::Tensor& v) {
+  std::vector<std::int64_t> shape = v.sizes().vec();
+  shape.back() = 1;
+  return at::cat({v, at::ones(shape, v.options())}, -1);
+}
 
 at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard) {
   const std::int64_t d_v = sums.size(-1) - 1;

@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -209,7 +208,8 @@ struct LocalCall {
     q = rows(given_q);
     k = rows(given_k);
     v = rows(given_v);
-    if (score_rule_of(options, engine, q.size(3)).kind != ScoreKind::features) return;
+    // The mask engine forms ReLU features itself.
+    if (engine == Engine::mask && score_rule_of(options, q.size(3)).kind != ScoreKind::features) return;
     // An empty part has no largest exponent of its own, but still its place in the graph of gradients.
     q = q.size(2) > 0 ? options.feature_map(q, /*is_query=*/true).contiguous()
                       : q.sum(-1, true).expand({-1, -1, -1, options.feature_map.output_features(q.size(3))});
@@ -221,10 +221,6 @@ struct LocalCall {
     return (packed ? out.squeeze(0).permute({1, 0, 2}) : out).to(dtype);
   }
 };
-
-at::Tensor with_ones(const at::Tensor& v) {
-  return at::cat({v, at::ones({v.size(0), v.size(1), v.size(2), 1}, v.options())}, -1);
-}
 
 }  // namespace
 
@@ -255,7 +251,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (engine == Engine::mask) {
     auto state = c10::make_intrusive<MaskCall>();
     state->symbolic = mask.symbolic_;
-    state->rule = score_rule_of(options, engine, q.size(-1));
+    state->rule = score_rule_of(options, q.size(-1));
     state->learning = learning;
     const auto [interior, boundary] = mask.symbolic_->values(f);
     const auto as_work = [&](const at::Tensor& x) { return x.to(call.q.scalar_type()).contiguous(); };
