@@ -59,9 +59,12 @@ def test_values_follow_f_however_it_is_written(karate: topomask.Graph, write: st
             assert torch.equal(attention(q, k, v, mask=mask, engine=engine), before)
             WRITES[write](f_of(mask))
             after = attention(q, k, v, mask=mask, engine=engine)
-        fresh = attention(q, k, v, mask=copy.deepcopy(mask), engine=engine)
-        assert not torch.equal(before, after), name
+            fresh = attention(q, k, v, mask=copy.deepcopy(mask), engine=engine)
+        assert not torch.allclose(before, after), name
         assert torch.equal(after, fresh), name
+        # With gradients "auto" counts new values of M, and may take another engine, which rounds M otherwise.
+        learning = attention(q, k, v, mask=mask, engine=engine)
+        torch.testing.assert_close(learning, fresh, rtol=1e-6, atol=1e-6)  # f is float32
 
 
 @pytest.mark.parametrize("fused", [False, True])
