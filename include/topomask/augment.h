@@ -43,7 +43,7 @@ class Augmenter {
   Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed,
             c10::Device device = c10::Device(c10::kCPU));
 
-  // For training: everything above.
+  // For training: everything above. Of a part of a batch its own images, as they are in the whole batch.
   AugmentedBatch augment(const Batch& batch) const;
 
   // For evaluation: [B, C, H, W] or [B, T, C, H, W] uint8 to (x / 255 - mean) / stddev, float32.

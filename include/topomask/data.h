@@ -107,11 +107,29 @@ at::Tensor normalise_images(const at::Tensor& images, const std::vector<double>&
 // 0 .. size-1 in the order in which epoch `epoch` visits them: [size] int64 on the CPU.
 at::Tensor epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
+// Where the images that a rank has of a batch stand in the whole batch.
+struct BatchPlaces {
+  at::Tensor places;       // [B] int64 on the CPU, ascending; undefined: the batch is whole
+  std::int64_t whole = 0;  // images in the whole batch
+  // Which of the B are the rank's own. The others are there to be mixed with them.
+  std::int64_t own_begin = 0, own_end = 0;
+};
+
 struct Batch {
   at::Tensor images;                 // [B, C, H, W] or [B, T, C, H, W] uint8 on the loader's device
   at::Tensor labels;                 // [B] int64 on the loader's device
   at::Tensor indices;                // [B] int64 on the CPU: which images of the set
   std::int64_t epoch = 0, step = 0;  // step: the number of this batch in its epoch
+  BatchPlaces part = {};
+};
+
+// What one of several ranks takes: in training images n part / parts to n (part + 1) / parts of each batch of
+// n, in evaluation each batch whose number leaves `part` when divided by `parts`.
+struct BatchPart {
+  int part = 0, parts = 1;
+  bool partners = false;  // in training also the images that mixup and cutmix mix with the own
+
+  BatchPlaces places(std::int64_t whole) const;
 };
 
 // What a model gets to see of a clip: a control of whether its label depends on motion.
@@ -140,6 +158,7 @@ struct LoaderOptions {
   int workers = 0;        // threads that decode a streamed set; 0: one per core
   int prefetch = 4;       // batches that they may be ahead
   bool skip_bad = false;  // an unreadable image makes its batch smaller instead of an error
+  BatchPart part;         // of ranks that share batches of batch_size
 };
 
 // Batches of one set. A resident set is copied to the device once, so keep the loader for all epochs.
@@ -150,7 +169,7 @@ class BatchLoader {
   BatchLoader(BatchLoader&&) noexcept;
   BatchLoader& operator=(BatchLoader&&) noexcept;
 
-  std::int64_t batches_per_epoch() const;
+  std::int64_t batches_per_epoch() const;  // of all ranks together
 
   // Begins an epoch at one of its batches; the constructor begins epoch 0. May be called at any moment.
   void start_epoch(std::int64_t epoch, std::int64_t start_batch = 0);

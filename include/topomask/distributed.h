@@ -91,6 +91,11 @@ class Ranks {
   at::Tensor largest(const at::Tensor& x, const std::string& what) const;
   // Runs `stage` on every rank. Where it throws on one, all throw its sentence, with the rank's number.
   void together(const std::string& what, const std::function<void()>& stage) const;
+  // The same for a stage that may take longer than the time limit. It must not use the ranks itself.
+  void together_patiently(const std::string& what, const std::function<void()>& stage) const;
+  // What rank 0 gives, on every rank. Of tensors the others give one of the same shape and type.
+  at::Tensor from_first(const at::Tensor& x, const std::string& what) const;
+  std::string from_first(const std::string& text, const std::string& what) const;
 
   // Bytes that this rank has sent to others since the last reset.
   std::int64_t bytes_sent() const;

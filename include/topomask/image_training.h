@@ -24,6 +24,7 @@ struct ImageTaskOptions {
   c10::Device device = c10::Device(c10::kCPU);
   int workers = 0;
   bool skip_bad = false;
+  RanksPtr ranks = nullptr;  // that share every batch and the validation set; null: one alone
 };
 
 // The learned masks of one layer.
@@ -52,6 +53,7 @@ class ImageClassification final : public Task {
   std::vector<NamedParameter> parameters() override;
   std::int64_t batches_per_epoch() const override;
   std::int64_t batch_size() const override;
+  RanksPtr ranks() const override;
   void start_epoch(std::int64_t epoch, std::int64_t batch) override;
   Loss loss() override;
   double take_data_seconds() override;

@@ -20,29 +20,38 @@
 
 namespace topomask {
 
+class Ranks;  // topomask/distributed.h
+using RanksPtr = std::shared_ptr<const Ranks>;
+
 struct Evaluation {
   double loss = 0, accuracy = 0;
   std::int64_t count = 0;
 };
 
 // A model with its data: what the loop trains.
+//
+// Several ranks may share a task (data-parallel training). Each has the whole model and computes its part of
+// every batch; the loop sums gradients and losses. What is random must then be that of the whole batch.
 class Task {
  public:
   virtual ~Task() = default;
   virtual std::vector<NamedParameter> parameters() = 0;
   // Batches per epoch; gradient accumulation takes several of them in a step.
   virtual std::int64_t batches_per_epoch() const = 0;
-  virtual std::int64_t batch_size() const = 0;
+  virtual std::int64_t batch_size() const = 0;  // of all ranks together
+  virtual RanksPtr ranks() const;               // that share it: one, unless it says otherwise
   // The next loss() is of batch `batch` of this epoch.
   virtual void start_epoch(std::int64_t epoch, std::int64_t batch) = 0;
   struct Loss {
     at::Tensor loss;      // scalar, differentiable
     at::Tensor accuracy;  // scalar, or undefined
+    double share = 1;     // of the whole batch that these are means over; the shares of all ranks sum to 1
   };
   virtual Loss loss() = 0;
   // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once per epoch.
   virtual double take_data_seconds() { return 0; }
-  virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
+  // On the whole validation set, without gradients: every rank calls it and gets the same.
+  virtual Evaluation evaluate() = 0;
   virtual void set_training(bool training) = 0;
 };
 
@@ -94,9 +103,9 @@ struct TrainResult {
   double seconds = 0;  // of training, over all sessions of the run
 };
 
-// What a caller may want to see or decide while it runs.
+// What a caller may want to see or decide while it runs; of several ranks, each has its own.
 struct TrainCallbacks {
-  std::function<bool()> should_stop;  // asked after each step
+  std::function<bool()> should_stop;  // asked after each step; where one rank should, all stop
   // Before the first step; `step` is not 0 where a run is resumed.
   std::function<void(std::int64_t step, std::int64_t steps)> started;
   std::function<void(std::int64_t step, std::int64_t steps, const std::string& status)> progress;
@@ -109,7 +118,8 @@ using MetadataCheck =
     std::function<void(const std::map<std::string, std::string>& metadata, const std::string& path)>;
 
 // One run in a folder: metrics.jsonl, last.safetensors (weights under their own names, and all that is needed
-// to resume), best.safetensors (the weights with the best validation accuracy).
+// to resume), best.safetensors (the weights with the best validation accuracy). Of several ranks that share a
+// task, the first reads and writes the folder; the others need none. All calls are collective then.
 class Trainer {
  public:
   // `description` goes into the checkpoints as metadata: what is needed to build the model again.

@@ -34,6 +34,14 @@ void check_options(const AugmentOptions& options) {
   in_range(options.label_smoothing, 0, 1, "label_smoothing");
 }
 
+// Without those that were there to be mixed with.
+AugmentedBatch own_images(AugmentedBatch batch, const BatchPlaces& part) {
+  if (!part.places.defined() || part.own_end - part.own_begin == batch.images.size(0)) return batch;
+  for (at::Tensor* rows : {&batch.images, &batch.targets})
+    *rows = rows->narrow(0, part.own_begin, part.own_end - part.own_begin);
+  return batch;
+}
+
 }  // namespace
 
 Augmenter::Augmenter(const ImageData& data, const AugmentOptions& options, std::uint64_t seed,
@@ -73,13 +81,16 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
   // One transfer for all random choices of the batch.
   at::Tensor drawn = at::empty({count, augment_columns(options_)},
                                at::TensorOptions().dtype(at::kFloat).pinned_memory(device.is_cuda()));
-  const AugmentTable table = draw_augment_table(options_, {seed_, batch.epoch, batch.step}, count, height,
-                                                width, drawn.data_ptr<float>());
+  const at::Tensor& places = batch.part.places;
+  const AugmentTable table = draw_augment_table(
+      options_, {seed_, batch.epoch, batch.step}, count, height, width, drawn.data_ptr<float>(),
+      places.defined() ? places.const_data_ptr<std::int64_t>() : nullptr);
   drawn = drawn.to(device, device.is_cuda());
   const at::Tensor fill = fill_.to(device);
   if (!clips && augment_runs_on_cuda(input)) {
-    return augment_cuda(batch, options_, {scale_.to(device), shift_.to(device), fill, num_classes_}, table,
-                        drawn);
+    return own_images(augment_cuda(batch, options_,
+                                   {scale_.to(device), shift_.to(device), fill, num_classes_}, table, drawn),
+                      batch.part);
   }
 
   // The frames of a clip are images with the same choices.
@@ -103,7 +114,8 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
   targets.scatter_(1, batch.labels.unsqueeze(1), 1 - options_.label_smoothing + spread);
 
   if (table.mixing != Mixing::none) {
-    // The batch is in random order, so the partner is simply the image at the same distance from its end.
+    // The batch is in random order, so the partner is simply the image at the same distance from its end. So
+    // it is in a part of a batch, where BatchPart::partners makes the loader bring both.
     const at::Tensor own = drawn.narrow(1, column::kMixOwn, 1);
     const at::Tensor partner = images.flip(0);
     images = table.mixing == Mixing::mixup
@@ -111,7 +123,7 @@ AugmentedBatch Augmenter::augment(const Batch& batch) const {
                  : at::where(inside_box(drawn.narrow(1, column::kMixBox, 4), height, width), partner, images);
     targets = targets.flip(0).lerp(targets, own);
   }
-  return {images.view(input.sizes()), targets};
+  return own_images({images.view(input.sizes()), targets}, batch.part);
 }
 
 }  // namespace topomask

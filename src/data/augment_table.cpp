@@ -183,8 +183,8 @@ std::int64_t augment_columns(const AugmentOptions& options) {
 }
 
 AugmentTable draw_augment_table(const AugmentOptions& options, const ImagePlace& place,
-                                std::int64_t batch_size, std::int64_t height, std::int64_t width,
-                                float* out) {
+                                std::int64_t batch_size, std::int64_t height, std::int64_t width, float* out,
+                                const std::int64_t* places) {
   const std::uint64_t epoch_seed = derive_seed(place.seed, static_cast<std::uint64_t>(place.epoch));
   const std::uint64_t batch_seed = derive_seed(epoch_seed, static_cast<std::uint64_t>(place.step));
   AugmentTable table;
@@ -193,7 +193,8 @@ AugmentTable draw_augment_table(const AugmentOptions& options, const ImagePlace&
   table.mixing = draw_mixing(options, batch_seed);
   std::fill(out, out + table.rows * table.columns, 0.0f);
   for (std::int64_t i = 0; i < batch_size; ++i) {
-    const std::uint64_t seed = derive_seed(batch_seed, static_cast<std::uint64_t>(i));
+    const std::uint64_t seed =
+        derive_seed(batch_seed, static_cast<std::uint64_t>(places == nullptr ? i : places[i]));
     float* row = out + i * table.columns;
     if (options.min_crop_area < 1) draw_crop(options, seed, height, width, row);
     draw_shift(options, seed, width, row);

@@ -48,9 +48,11 @@ struct ImagePlace {
 
 std::int64_t augment_columns(const AugmentOptions& options);
 
-// Fills `out` ([batch_size, augment_columns]).
+// Fills `out` ([batch_size, augment_columns]). `places` ([batch_size]) are those of the images in the whole
+// batch, null where this is the whole batch.
 AugmentTable draw_augment_table(const AugmentOptions& options, const ImagePlace& place,
-                                std::int64_t batch_size, std::int64_t height, std::int64_t width, float* out);
+                                std::int64_t batch_size, std::int64_t height, std::int64_t width, float* out,
+                                const std::int64_t* places = nullptr);
 
 // One operation at a magnitude of 0 to 30; `negative` turns the direction of those that have two.
 void set_operation(AugmentOp op, double magnitude, bool negative, std::int64_t height, std::int64_t width,

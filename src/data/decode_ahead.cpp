@@ -82,7 +82,12 @@ std::optional<DecodeAhead::Task> DecodeAhead::wait_for_task(std::unique_lock<std
 void DecodeAhead::decode(const Task& task) {
   const std::int64_t place = task.slot->first + task.place;
   CropChoice crop{set_.min_crop_area, std::nullopt};
-  if (options_.crop_seed) crop.seed = derive_seed(*options_.crop_seed, static_cast<std::uint64_t>(place));
+  if (options_.crop_seed) {
+    const at::Tensor& places = options_.crop_places;
+    crop.seed = derive_seed(
+        *options_.crop_seed,
+        static_cast<std::uint64_t>(places.defined() ? places.const_data_ptr<std::int64_t>()[place] : place));
+  }
   const std::int64_t index = order_.const_data_ptr<std::int64_t>()[place];
   const std::int64_t bytes = set_.frames * set_.channels * set_.height * set_.width;
   const std::string& file = set_.files[static_cast<std::size_t>(index)];

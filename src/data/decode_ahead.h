@@ -25,7 +25,9 @@ struct DecodeOptions {
   int prefetch = 4;     // batches begun but not yet asked for
   bool pinned = false;  // memory from which a GPU can copy without waiting
   bool skip_bad = false;
-  std::optional<std::uint64_t> crop_seed;  // random crops, image k of the order with derive_seed(seed, k)
+  // Random crops: image k of the order with derive_seed(seed, k), or derive_seed(seed, crop_places[k]).
+  std::optional<std::uint64_t> crop_seed;
+  at::Tensor crop_places = {};  // [M] int64 on the CPU, or undefined
 };
 
 struct DecodedBatch {

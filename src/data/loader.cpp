@@ -1,9 +1,12 @@
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/check.h"
 #include "core/random.h"
@@ -30,6 +33,27 @@ at::Tensor epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch
   return order;
 }
 
+BatchPlaces BatchPart::places(std::int64_t whole) const {
+  const std::int64_t begin = whole * part / parts, end = whole * (part + 1) / parts;
+  BatchPlaces result;
+  result.whole = whole;
+  if (!partners) {
+    result.places = at::arange(begin, end);
+    result.own_end = end - begin;
+    return result;
+  }
+  // The partner of i is whole - 1 - i. With both, the i-th from the front still meets the i-th from the end.
+  std::vector<std::int64_t> taken;
+  for (std::int64_t i = 0; i < whole; ++i) {
+    const std::int64_t partner = whole - 1 - i;
+    if ((i >= begin && i < end) || (partner >= begin && partner < end)) taken.push_back(i);
+  }
+  result.places = at::tensor(taken, at::kLong);
+  result.own_begin = std::lower_bound(taken.begin(), taken.end(), begin) - taken.begin();
+  result.own_end = result.own_begin + (end - begin);
+  return result;
+}
+
 class BatchLoader::Implementation {
  public:
   Implementation(const ImageSet& set, const LoaderOptions& options) : set_(set), options_(options) {
@@ -39,6 +63,12 @@ class BatchLoader::Implementation {
     check(options.workers >= 0, "BatchLoader: workers must be at least 0, got {}", options.workers);
     // A set smaller than a batch is one batch.
     batch_size_ = std::min(options.batch_size, set.size());
+    const BatchPart& part = options.part;
+    check(part.parts >= 1 && part.part >= 0 && part.part < part.parts,
+          "BatchLoader: expected part 0 to {} of {}, got {}", part.parts - 1, part.parts, part.part);
+    check(!training() || batch_size_ >= part.parts,
+          "training: a batch of {} cannot be shared by {} ranks; make the batch larger", batch_size_,
+          part.parts);
     if (set.resident()) images_ = set.images.to(options.device);
     labels_ = set.labels.to(options.device);
     start_epoch(0, 0);
@@ -56,37 +86,76 @@ class BatchLoader::Implementation {
           "BatchLoader: an epoch has {} batches, cannot start at batch {}", batches_per_epoch(), start_batch);
     decoder_.reset();  // before what its threads read changes
     epoch_ = epoch, step_ = start_batch, skipped_ = 0;
+    own_batch_ = batch_size_;
     order_ = training() ? epoch_order(set_.size(), options_.seed, epoch) : at::arange(set_.size(), at::kLong);
     if (training()) order_ = order_.narrow(0, 0, batches_per_epoch() * batch_size_);
+    if (options_.part.parts > 1) take_part();
     if (set_.resident()) device_order_ = order_.to(options_.device);
   }
 
   std::optional<Batch> next() {
-    if (step_ >= batches_per_epoch()) return std::nullopt;
+    if (step_ * own_batch_ >= order_.size(0)) return std::nullopt;
     Batch batch = set_.resident() ? gather() : decode();
     batch.epoch = epoch_;
-    batch.step = step_++;
+    batch.step = training() ? step_ : step_ * options_.part.parts + options_.part.part;
+    ++step_;
     return batch;
   }
 
   std::int64_t skipped() const { return skipped_; }
 
  private:
+  // Whoever leaves out unreadable images must read all of them to know the places of the others.
+  bool reads_whole_batches() const { return options_.skip_bad && !set_.resident(); }
+
+  // Leaves of the order what this part takes of it.
+  void take_part() {
+    const BatchPart& part = options_.part;
+    if (!training()) {
+      std::vector<at::Tensor> batches;
+      for (std::int64_t b = part.part; b < batches_per_epoch(); b += part.parts)
+        batches.push_back(order_.slice(0, b * batch_size_, (b + 1) * batch_size_));
+      order_ = batches.empty() ? order_.narrow(0, 0, 0) : at::cat(batches);
+      return;
+    }
+    if (reads_whole_batches()) return;
+    part_ = part.places(batch_size_);
+    own_batch_ = part_.places.size(0);
+    const at::Tensor first = at::arange(batches_per_epoch()).mul(batch_size_).unsqueeze(1);
+    crop_places_ = (first + part_.places).flatten();
+    order_ = order_.index_select(0, crop_places_);
+  }
+
   Batch gather() const {
-    const std::int64_t first = step_ * batch_size_, count = std::min(batch_size_, order_.size(0) - first);
+    const std::int64_t first = step_ * own_batch_, count = std::min(own_batch_, order_.size(0) - first);
     const at::Tensor which = device_order_.narrow(0, first, count);
-    return {images_.index_select(0, which), labels_.index_select(0, which), order_.narrow(0, first, count)};
+    return {.images = images_.index_select(0, which),
+            .labels = labels_.index_select(0, which),
+            .indices = order_.narrow(0, first, count),
+            .part = part_};
   }
 
   Batch decode() {
     if (!decoder_) start_decoder();
     DecodedBatch decoded = next_decoded();
     skipped_ += decoded.bad;
+    BatchPlaces part = part_;
+    if (training() && options_.part.parts > 1 && reads_whole_batches()) {
+      const std::int64_t readable = decoded.indices.size(0);
+      check(readable >= options_.part.parts,
+            "training: only {} images of a batch can be read, too few for {} ranks", readable,
+            options_.part.parts);
+      part = options_.part.places(readable);
+      decoded.images = decoded.images.index_select(0, part.places);
+      decoded.indices = decoded.indices.index_select(0, part.places);
+    }
     const bool asynchronous = options_.device.is_cuda();
     at::Tensor labels = set_.labels.index_select(0, decoded.indices);
     if (asynchronous) labels = labels.pin_memory();
-    return {decoded.images.to(options_.device, asynchronous), labels.to(options_.device, asynchronous),
-            decoded.indices};
+    return {.images = decoded.images.to(options_.device, asynchronous),
+            .labels = labels.to(options_.device, asynchronous),
+            .indices = decoded.indices,
+            .part = part};
   }
 
   // Whoever catches the error and asks again gets the same batch.
@@ -103,7 +172,8 @@ class BatchLoader::Implementation {
   // nothing in vain.
   void start_decoder() {
     DecodeOptions decode;
-    decode.batch_size = batch_size_;
+    decode.batch_size = own_batch_;
+    decode.crop_places = crop_places_;
     decode.start_batch = step_;
     decode.workers = options_.workers;
     decode.prefetch = options_.prefetch;
@@ -119,9 +189,12 @@ class BatchLoader::Implementation {
   const ImageSet set_;  // its tensors are shared, not copied
   LoaderOptions options_;
   std::int64_t batch_size_ = 0, epoch_ = 0, step_ = 0, skipped_ = 0;
+  std::int64_t own_batch_ = 0;       // images that are handed out of a batch
+  BatchPlaces part_;                 // which of a batch
   at::Tensor images_;                // on the device, where the set is resident
   at::Tensor labels_;                // on the device
-  at::Tensor order_, device_order_;  // of this epoch
+  at::Tensor order_, device_order_;  // of this epoch, as far as it is handed out
+  at::Tensor crop_places_;           // where these stand in the whole order; undefined: it is whole
   std::unique_ptr<DecodeAhead> decoder_;
 };
 

@@ -1,5 +1,7 @@
 #include "models/token_encoder.h"
 
+#include "nn/batch_dropout.h"
+
 namespace topomask {
 
 TokenEncoder::TokenEncoder(torch::nn::Module& owner, const VitOptions& options, const TokenStack& stack)
@@ -26,7 +28,7 @@ TokenEncoder::TokenEncoder(torch::nn::Module& owner, const VitOptions& options, 
 at::Tensor TokenEncoder::forward(const at::Tensor& tokens, bool training) {
   at::Tensor x = tokens;
   if (cls_token_.defined()) x = at::cat({cls_token_.expand({x.size(0), -1, -1}).to(x.dtype()), x}, 1);
-  ResidualStream stream{at::dropout(x + position_embedding_, dropout_, training)};
+  ResidualStream stream{batch_dropout(x + position_embedding_, dropout_, training)};
   const std::vector<MaskPtr> masks = mask_bank_.masks();
   for (std::size_t layer = 0; layer < masks.size(); ++layer)
     blocks_->ptr<TransformerBlockImpl>(layer)->pass(stream, masks[layer]);

@@ -1,4 +1,5 @@
 #include "core/check.h"
+#include "nn/batch_dropout.h"
 #include "nn/few_tokens.h"
 #include "nn/fused_layers.h"
 #include "nn/mask_bank.h"
@@ -112,7 +113,7 @@ MlpImpl::MlpImpl(std::int64_t embedding, std::int64_t hidden, double dropout) : 
 Branch MlpImpl::branch(const at::Tensor& x) {
   const at::Tensor hidden =
       adds_biases_late(x) ? add_bias_and_gelu(at::linear(x, fc1_->weight), fc1_->bias) : at::gelu(fc1_(x));
-  return last_layer(fc2_, at::dropout(hidden, dropout_, is_training()));
+  return last_layer(fc2_, batch_dropout(hidden, dropout_, is_training()));
 }
 
 at::Tensor MlpImpl::forward(const at::Tensor& x) {
@@ -131,7 +132,7 @@ TransformerBlockImpl::TransformerBlockImpl(std::int64_t embedding, std::int64_t 
 
 Branch TransformerBlockImpl::dropped(Branch branch) const {
   if (dropout_ == 0 || !is_training()) return branch;
-  return {at::dropout(branch.total(), dropout_, true), {}};
+  return {batch_dropout(branch.total(), dropout_, true), {}};
 }
 
 void TransformerBlockImpl::pass(ResidualStream& stream, const MaskPtr& mask) {

@@ -111,7 +111,11 @@ void Adam::load(const SafetensorsFile& file, const std::string& path, std::int64
     if (has_squares())
       load_parameters(file.tensors, path, kSquare, with_tensors(group.parameters, group.square));
   }
-  step_.fill_(steps_done);
+  set_steps_done(steps_done);
+}
+
+void Adam::set_steps_done(std::int64_t steps) {
+  step_.fill_(steps);
 }
 
 }  // namespace topomask

@@ -25,6 +25,7 @@ class Adam {
   // Moments under "optimizer.mean.NAME" and "optimizer.square.NAME"; SGD has the former alone, its momentum.
   void save(std::map<std::string, at::Tensor>& tensors) const;
   void load(const SafetensorsFile& file, const std::string& path, std::int64_t steps_done);
+  void set_steps_done(std::int64_t steps);
 
  private:
   // Parameters that share learning rate and decay go through the kernel together.

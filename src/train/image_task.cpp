@@ -1,5 +1,10 @@
+#include <cmath>
+#include <numeric>
+
 #include "core/check.h"
 #include "models/token_stacks.h"
+#include "nn/batch_dropout.h"
+#include "topomask/distributed.h"
 #include "topomask/image_training.h"
 #include "topomask/kernels.h"
 #include "topomask/models.h"
@@ -20,6 +25,11 @@ namespace {
 
 constexpr std::int64_t kLargestMasks = std::int64_t{1} << 26;  // entries of all layers and heads
 
+ImageTaskOptions with_ranks(ImageTaskOptions options) {
+  if (options.ranks == nullptr) options.ranks = Ranks::alone();
+  return options;
+}
+
 LoaderOptions loader_options(const ImageTaskOptions& options, LoaderMode mode) {
   LoaderOptions loader;
   loader.mode = mode;
@@ -33,6 +43,14 @@ LoaderOptions loader_options(const ImageTaskOptions& options, LoaderMode mode) {
 
 std::string describe_frames(std::int64_t frames) {
   return frames == 1 ? "single images" : fmt::format("clips of {} frames", frames);
+}
+
+// The same for what a rank takes of its batches.
+LoaderOptions part_options(const ImageTaskOptions& options, LoaderMode mode) {
+  LoaderOptions loader = loader_options(options, mode);
+  const bool mixes = options.augment.mixup > 0 || options.augment.cutmix > 0;
+  loader.part = {options.ranks->rank(), options.ranks->size(), mixes};
+  return loader;
 }
 
 // Targets are distributions: smoothed or mixed labels.
@@ -57,13 +75,13 @@ at::Tensor exact_masks(const at::Tensor& learned, bool asymmetric, const Graph& 
 
 struct ImageClassification::Implementation {
   Implementation(const ImageData& given, const ImageTaskOptions& given_options)
-      : options(given_options),
+      : options(with_ranks(given_options)),
         validation(given.validation),
         model(options.model),
         data_clock(options.device),
         augmenter(given, options.augment, options.seed, options.device),
-        training_batches(given.train, loader_options(options, LoaderMode::training)),
-        validation_batches(given.validation, loader_options(options, LoaderMode::evaluation)) {
+        training_batches(given.train, part_options(options, LoaderMode::training)),
+        validation_batches(given.validation, part_options(options, LoaderMode::evaluation)) {
     model->to(options.device);
   }
 
@@ -73,6 +91,7 @@ struct ImageClassification::Implementation {
   DataClock data_clock;
   Augmenter augmenter;
   BatchLoader training_batches, validation_batches;
+  std::int64_t validation_skipped = 0;  // by all ranks
 
   void reorder(Batch& batch) const {
     batch.images = reorder_frames(batch, options.frame_order, options.seed);
@@ -112,6 +131,10 @@ std::int64_t ImageClassification::batch_size() const {
   return implementation_->options.batch_size;
 }
 
+RanksPtr ImageClassification::ranks() const {
+  return implementation_->options.ranks;
+}
+
 void ImageClassification::start_epoch(std::int64_t epoch, std::int64_t batch) {
   implementation_->data_clock.start();
   implementation_->training_batches.start_epoch(epoch, batch);
@@ -126,9 +149,17 @@ Task::Loss ImageClassification::loss() {
   self.reorder(*batch);
   const AugmentedBatch input = self.augmenter.augment(*batch);
   self.data_clock.stop();
+  SampleRange own = {0, input.images.size(0), input.images.size(0)};
+  if (const BatchPlaces& part = batch->part; part.places.defined()) {
+    own.first = part.places[part.own_begin].item<std::int64_t>();
+    own.whole = part.whole;
+  }
+  const SampleRangeScope scope(own);
   const at::Tensor logits = self.model->forward(input.images);
   const at::Tensor hits = logits.detach().argmax(-1) == input.targets.argmax(-1);
-  return {soft_cross_entropy(logits, input.targets), hits.to(at::kFloat).mean()};
+  return {.loss = soft_cross_entropy(logits, input.targets),
+          .accuracy = hits.to(at::kFloat).mean(),
+          .share = static_cast<double>(own.count) / static_cast<double>(own.whole)};
 }
 
 double ImageClassification::take_data_seconds() {
@@ -139,22 +170,33 @@ at::Tensor ImageClassification::logits(const at::Tensor& images) {
   return implementation_->model->forward(implementation_->augmenter.normalise(images));
 }
 
+// Each rank takes some of the batches; all add up the same numbers in the order of batches, as one alone
+// would.
 Evaluation ImageClassification::evaluate() {
   Implementation& self = *implementation_;
-  const at::TensorOptions sums = at::TensorOptions().dtype(at::kDouble).device(self.options.device);
-  at::Tensor loss = at::zeros({}, sums), hits = at::zeros({}, sums);
-  Evaluation result;
+  enum { kLoss, kHits, kCount, kSkipped, kRows };
+  at::Tensor sums = at::zeros({kRows, self.validation_batches.batches_per_epoch()},
+                              at::TensorOptions().dtype(at::kDouble).device(self.options.device));
   self.validation_batches.start_epoch(0);
   while (std::optional<Batch> batch = self.validation_batches.next()) {
     self.reorder(*batch);
     const at::Tensor scores = logits(batch->images).to(at::kFloat);
-    loss.sub_(at::log_softmax(scores, -1).gather(1, batch->labels.unsqueeze(1)).sum());
-    hits.add_((scores.argmax(-1) == batch->labels).sum());
-    result.count += batch->labels.size(0);
+    sums[kLoss][batch->step].copy_(-at::log_softmax(scores, -1).gather(1, batch->labels.unsqueeze(1)).sum());
+    sums[kHits][batch->step].copy_((scores.argmax(-1) == batch->labels).sum());
+    sums[kCount][batch->step].fill_(batch->labels.size(0));
   }
+  sums[kSkipped][0].fill_(self.validation_batches.skipped());
+  sums = self.options.ranks->sum(sums.cpu(), "the evaluation").contiguous();
+  const auto total = [&](int row) {
+    const double* values = sums.const_data_ptr<double>() + row * sums.size(1);
+    return std::accumulate(values, values + sums.size(1), 0.0);
+  };
+  self.validation_skipped = std::llround(total(kSkipped));
+  Evaluation result;
+  result.count = std::llround(total(kCount));
   check(result.count > 0, "evaluation: the validation set is empty");
-  result.loss = loss.item<double>() / static_cast<double>(result.count);
-  result.accuracy = hits.item<double>() / static_cast<double>(result.count);
+  result.loss = total(kLoss) / static_cast<double>(result.count);
+  result.accuracy = total(kHits) / static_cast<double>(result.count);
   return result;
 }
 
@@ -167,7 +209,7 @@ std::int64_t ImageClassification::num_parameters() const {
 }
 
 std::int64_t ImageClassification::skipped_images() const {
-  return implementation_->training_batches.skipped() + implementation_->validation_batches.skipped();
+  return implementation_->training_batches.skipped() + implementation_->validation_skipped;
 }
 
 std::vector<MaskSnapshot> ImageClassification::masks() const {

@@ -6,12 +6,15 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/hash.h"
 #include "core/random.h"
+#include "topomask/distributed.h"
 #include "topomask/train.h"
 #include "train/adam.h"
 #include "train/autocast.h"
 #include "train/averaged_weights.h"
 #include "train/checkpoint_file.h"
+#include "train/gradient_reducer.h"
 #include "train/metrics.h"
 #include "train/run_state.h"
 
@@ -32,6 +35,10 @@ bool uses_autocast(const TrainOptions& options) {
 
 }  // namespace
 
+RanksPtr Task::ranks() const {
+  return Ranks::alone();
+}
+
 Evaluation evaluate(Task& task, const TrainOptions& options) {
   const AutocastScope scope(uses_autocast(options));
   const at::NoGradGuard no_grad;
@@ -46,7 +53,9 @@ struct Trainer::Implementation {
         options(given_options),
         folder(std::move(given_folder)),
         description(std::move(given_description)),
+        ranks(task.ranks()),
         parameters(task.parameters()),
+        reducer(parameters, ranks),
         optimizer(parameters, options),
         averages(parameters, options.ema),
         metrics(path(kMetricsFile)),
@@ -64,6 +73,7 @@ struct Trainer::Implementation {
 
   std::string path(const char* name) const { return (std::filesystem::path(folder) / name).string(); }
   std::int64_t epochs_done() const { return state.step / steps_per_epoch; }
+  bool is_first() const { return ranks->rank() == 0; }
 
   double schedule() const {
     return schedule_factor(state.step, state.steps, warmup_steps,
@@ -71,6 +81,10 @@ struct Trainer::Implementation {
   }
 
   bool resume(const MetadataCheck& accept);
+  bool load(const MetadataCheck& accept);
+  std::map<std::string, at::Tensor> checkpoint_tensors() const;
+  void share_state();
+  void check_same_weights() const;
   TrainResult run(const TrainCallbacks& callbacks);
   void train_step();
   void read_pending();
@@ -78,14 +92,21 @@ struct Trainer::Implementation {
   void end_epoch(const TrainCallbacks& callbacks);
   void report_progress(const TrainCallbacks& callbacks);
   void save();
-  void save_best();
+  void write_best();
+  void write_last();
+  struct Wishes {
+    bool stop = false, save = false;
+  };
+  Wishes agree(const Wishes& own) const;
   TrainResult result(TrainOutcome outcome) const;
 
   Task& task;
   TrainOptions options;
   std::string folder;
   std::map<std::string, std::string> description;
+  RanksPtr ranks;
   std::vector<NamedParameter> parameters;
+  GradientReducer reducer;
   Adam optimizer;
   AveragedWeights averages;
   MetricsFile metrics;
@@ -105,7 +126,18 @@ struct Trainer::Implementation {
   std::int64_t saved_step = -1;
 };
 
+// The first rank reads the checkpoint, for all.
 bool Trainer::Implementation::resume(const MetadataCheck& accept) {
+  bool found = false;
+  ranks->together_patiently("the checkpoint", [&] { found = is_first() && load(accept); });
+  found = ranks->from_first(at::scalar_tensor(found, at::kLong), "the checkpoint").item<bool>();
+  if (!found) return false;
+  share_state();
+  saved_step = state.step;
+  return true;
+}
+
+bool Trainer::Implementation::load(const MetadataCheck& accept) {
   const std::string file_path = path(kLastCheckpoint);
   if (!std::filesystem::exists(file_path)) return false;
   const SafetensorsFile file = read_checkpoint(file_path);
@@ -129,9 +161,43 @@ bool Trainer::Implementation::resume(const MetadataCheck& accept) {
   optimizer.load(file, file_path, loaded.step);
   averages.load(file, file_path);
   state = loaded;
-  saved_step = state.step;
   metrics.keep_until(state.step);
   return true;
+}
+
+// All that a checkpoint keeps: weights, moments, averages. Not copies.
+std::map<std::string, at::Tensor> Trainer::Implementation::checkpoint_tensors() const {
+  std::map<std::string, at::Tensor> tensors;
+  for (const NamedParameter& parameter : parameters) tensors[parameter.name] = parameter.tensor.detach();
+  optimizer.save(tensors);
+  averages.save(tensors);
+  return tensors;
+}
+
+// Every rank goes on from what the first one has.
+void Trainer::Implementation::share_state() {
+  if (ranks->size() == 1) return;
+  state = RunState::from_json(ranks->from_first(state.to_json(), "the state of the run"), folder);
+  optimizer.set_steps_done(state.step);
+  for (auto& [name, tensor] : checkpoint_tensors()) tensor.copy_(ranks->from_first(tensor, name));
+}
+
+// Sums of gradients have the same bits on all ranks, and so must all that follows from them.
+void Trainer::Implementation::check_same_weights() const {
+  if (ranks->size() == 1) return;
+  Hash64 hash;
+  for (const NamedParameter& parameter : parameters) {
+    const at::Tensor values = parameter.tensor.detach().cpu().contiguous();
+    hash.add(std::string_view(static_cast<const char*>(values.const_data_ptr()), values.nbytes()));
+  }
+  const at::Tensor own = at::scalar_tensor(static_cast<std::int64_t>(hash.value()), at::kLong);
+  const at::Tensor all = ranks->all_gather(own, "hashes of the weights");
+  for (std::int64_t r = 1; r < ranks->size(); ++r) {
+    check(all[r].item<std::int64_t>() == all[0].item<std::int64_t>(),
+          "training: after step {} of {} the weights of rank {} differ from those of rank 0; all ranks need "
+          "the same program, kind of machine and number of threads",
+          state.step, state.steps, r);
+  }
 }
 
 void Trainer::Implementation::train_step() {
@@ -145,9 +211,17 @@ void Trainer::Implementation::train_step() {
       const AutocastScope scope(uses_autocast(options));
       out = task.loss();
     }
-    (options.accumulate == 1 ? out.loss : out.loss * share).backward();
-    loss_sum.add_(out.loss.detach(), share);
-    if (out.accuracy.defined()) accuracy_sum.add_(out.accuracy, share);
+    if (part + 1 == options.accumulate) reducer.start();
+    const double weight = share * out.share;
+    (weight == 1 ? out.loss : out.loss * weight).backward();
+    loss_sum.add_(out.loss.detach(), weight);
+    if (out.accuracy.defined()) accuracy_sum.add_(out.accuracy, weight);
+  }
+  reducer.finish();
+  if (ranks->size() > 1) {
+    const at::Tensor sums = ranks->sum(at::stack({loss_sum, accuracy_sum}).cpu(), "losses");
+    loss_sum.copy_(sums[0]);
+    accuracy_sum.copy_(sums[1]);
   }
   const at::Tensor norm = optimizer.clip_gradients();
   optimizer.step(schedule());
@@ -183,13 +257,14 @@ void Trainer::Implementation::read_pending() {
 }
 
 void Trainer::Implementation::log_step() {
-  metrics.append({{"kind", "step"},
-                  {"step", state.step},
-                  {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)},
-                  {"train_loss", state.interval.mean_loss()},
-                  {"train_accuracy", state.interval.mean_accuracy()},
-                  {"gradient_norm", gradient_norm},
-                  {"learning_rate", options.learning_rate * schedule()}});
+  if (is_first())
+    metrics.append({{"kind", "step"},
+                    {"step", state.step},
+                    {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)},
+                    {"train_loss", state.interval.mean_loss()},
+                    {"train_accuracy", state.interval.mean_accuracy()},
+                    {"gradient_norm", gradient_norm},
+                    {"learning_rate", options.learning_rate * schedule()}});
   state.interval = {};
 }
 
@@ -198,6 +273,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   const double train_seconds = seconds_since(epoch_start), data_seconds = task.take_data_seconds();
   const std::int64_t samples = (state.step - epoch_first_step) * options.accumulate * task.batch_size();
   const bool evaluates = epoch % options.evaluate_every == 0 || state.step == state.steps;
+  check_same_weights();
   const auto evaluation_start = Clock::now();
   if (evaluates) {
     const AveragedWeights::Scope averaged(averages);
@@ -206,8 +282,9 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
     if (state.best_epoch == 0 || state.last.accuracy > state.best.accuracy) {
       state.best = state.last;
       state.best_epoch = epoch;
-      for (const NamedParameter& parameter : parameters)
-        best_weights[parameter.name] = parameter.tensor.detach().clone();
+      for (const NamedParameter& parameter : parameters) {
+        if (is_first()) best_weights[parameter.name] = parameter.tensor.detach().clone();
+      }
     }
   }
   Json line = {{"kind", "epoch"},
@@ -226,7 +303,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   line["data_seconds"] = data_seconds;  // of train_seconds
   line["samples_per_second"] = rate;
   line["seconds"] = seconds_before + seconds_since(session_start);
-  metrics.append(line);
+  if (is_first()) metrics.append(line);
   if (callbacks.epoch_done) {
     std::string text = fmt::format("epoch {:>3}/{}  train loss {:.4f}  accuracy {:.4f}", epoch,
                                    options.epochs, state.epoch.mean_loss(), state.epoch.mean_accuracy());
@@ -252,7 +329,7 @@ void Trainer::Implementation::report_progress(const TrainCallbacks& callbacks) {
                   options.epochs, recent_loss, rate));
 }
 
-void Trainer::Implementation::save_best() {
+void Trainer::Implementation::write_best() {
   if (best_weights.empty()) return;
   SafetensorsFile file{best_weights, description};
   file.metadata["epoch"] = std::to_string(state.best_epoch);
@@ -262,20 +339,35 @@ void Trainer::Implementation::save_best() {
   best_weights.clear();
 }
 
+void Trainer::Implementation::write_last() {
+  SafetensorsFile file{checkpoint_tensors(), description};
+  file.metadata[kStateKey] = state.to_json();
+  write_safetensors(path(kLastCheckpoint), file);
+}
+
 // Only steps whose losses have been seen to be numbers are saved. The best weights go first: a run that dies
 // between the two files meets them again and writes the same.
 void Trainer::Implementation::save() {
   read_pending();
-  save_best();
+  check_same_weights();
   state.seconds = seconds_before + seconds_since(session_start);
-  SafetensorsFile file{{}, description};
-  for (const NamedParameter& parameter : parameters) file.tensors[parameter.name] = parameter.tensor.detach();
-  optimizer.save(file.tensors);
-  averages.save(file.tensors);
-  file.metadata[kStateKey] = state.to_json();
-  write_safetensors(path(kLastCheckpoint), file);
+  ranks->together_patiently("the checkpoint", [&] {
+    if (!is_first()) return;
+    write_best();
+    write_last();
+  });
   saved_step = state.step;
   saved_at = Clock::now();
+}
+
+// Whether to stop and whether to save: what any of the ranks wishes.
+Trainer::Implementation::Wishes Trainer::Implementation::agree(const Wishes& own) const {
+  if (ranks->size() == 1) return own;
+  at::Tensor wishes = at::zeros({2}, at::kLong);
+  wishes[0].fill_(own.stop ? 1 : 0);
+  wishes[1].fill_(own.save ? 1 : 0);
+  wishes = ranks->largest(wishes, "requests to stop");
+  return {wishes[0].item<std::int64_t>() != 0, wishes[1].item<std::int64_t>() != 0};
 }
 
 TrainResult Trainer::Implementation::result(TrainOutcome outcome) const {
@@ -295,8 +387,9 @@ TrainResult Trainer::Implementation::run(const TrainCallbacks& callbacks) {
   session_start = saved_at = epoch_start = Clock::now();
   seconds_before = state.seconds;
   session_first_step = epoch_first_step = state.step;
+  if (saved_step < 0) share_state();
   if (callbacks.started && state.step < state.steps) callbacks.started(state.step, state.steps);
-  if (state.step == 0) metrics.clear();
+  if (state.step == 0 && is_first()) metrics.clear();
   task.set_training(true);
   bool entering = true;
   while (state.step < state.steps) {
@@ -310,13 +403,13 @@ TrainResult Trainer::Implementation::run(const TrainCallbacks& callbacks) {
     if (log) log_step();
     if (epoch_ends) end_epoch(callbacks);
     report_progress(callbacks);
-    if (callbacks.should_stop && state.step < state.steps && callbacks.should_stop()) {
-      save();
-      return result(TrainOutcome::stopped);
-    }
-    const bool due = (options.checkpoint_steps > 0 && state.step % options.checkpoint_steps == 0) ||
-                     seconds_since(saved_at) >= options.checkpoint_seconds;
-    if (due && state.step < state.steps) save();
+    if (state.step == state.steps) break;
+    const Wishes wishes =
+        agree({.stop = callbacks.should_stop && callbacks.should_stop(),
+               .save = (options.checkpoint_steps > 0 && state.step % options.checkpoint_steps == 0) ||
+                       (is_first() && seconds_since(saved_at) >= options.checkpoint_seconds)});
+    if (wishes.stop || wishes.save) save();
+    if (wishes.stop) return result(TrainOutcome::stopped);
   }
   if (saved_step != state.step) save();
   averages.hand_over();

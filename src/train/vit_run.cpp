@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "core/check.h"
 #include "io/files.h"
+#include "topomask/distributed.h"
 #include "topomask/runs.h"
 #include "topomask/safetensors.h"
 #include "train/checkpoint_file.h"
@@ -185,24 +187,56 @@ std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings
   return VitRunResult{training_of(result), dump(result)};
 }
 
-VitRunResult train(RunFolder& folder, const VitSettings& settings, const ImageData& data,
-                   const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
-  const ImageTaskOptions options = settings.task_options(data);
+// Each rank of a machine has a GPU of its own, unless the settings name one.
+VitSettings on_own_device(VitSettings settings, const Ranks& ranks) {
+  const char* local = std::getenv("LOCAL_RANK");
+  if (ranks.size() > 1 && settings.device == "cuda" && local != nullptr)
+    settings.device = fmt::format("cuda:{}", local);
+  return settings;
+}
+
+// Every rank reads the images itself, and all must have read the same.
+struct OpenData {
+  ImageData images;
+  DataFingerprint hashes;
+};
+
+OpenData open_data(const Ranks& ranks, const VitSettings& settings) {
+  OpenData data;
+  ranks.together_patiently("the data", [&] {
+    data.images = settings.open_data();
+    data.hashes = fingerprint(data.images);
+  });
+  const Json first = Json::parse(ranks.from_first(to_json(data.hashes).dump(), "hashes of the data"));
+  ranks.together("hashes of the data", [&] {
+    const std::string changed = changed_data(first, data.hashes);
+    check(changed.empty(), "--data {}: rank {} reads other data than rank 0 ({} differ)", settings.data,
+          ranks.rank(), changed);
+  });
+  return data;
+}
+
+VitRunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& settings,
+                   const ImageData& data, const DataFingerprint& fingerprint,
+                   const TrainCallbacks& callbacks) {
+  const VitSettings own = on_own_device(settings, *ranks);
+  ImageTaskOptions options = own.task_options(data);
+  options.ranks = ranks;
   ImageClassification task(data, options);
   const Metadata description = describe_run(settings, data, fingerprint, options.model);
-  Trainer trainer(task, settings.train_options(), folder.path(), description);
+  Trainer trainer(task, own.train_options(), folder == nullptr ? "" : folder->path(), description);
   trainer.resume([&](const Metadata& saved, const std::string& path) {
     check_same_data(saved, path, description, fingerprint);
   });
-  write_file(folder.file(kConfigFile), settings.to_toml());
+  if (folder != nullptr) write_file(folder->file(kConfigFile), settings.to_toml());
   VitRunResult run;
   run.training = trainer.run(callbacks);
-  if (run.training.outcome != TrainOutcome::finished) return run;
+  if (run.training.outcome != TrainOutcome::finished || folder == nullptr) return run;
   const std::vector<MaskSnapshot> masks = task.masks();
-  write_masks(folder, masks);
-  write_examples(folder, task);
-  const Json json = result_json(folder, settings, data, fingerprint, options, task, run.training, masks);
-  write_file(folder.file(kResultFile), dump(json, 1) + "\n");  // last: it says that all is there
+  write_masks(*folder, masks);
+  write_examples(*folder, task);
+  const Json json = result_json(*folder, settings, data, fingerprint, options, task, run.training, masks);
+  write_file(folder->file(kResultFile), dump(json, 1) + "\n");  // last: it says that all is there
   run.json = dump(json);
   return run;
 }
@@ -210,15 +244,29 @@ VitRunResult train(RunFolder& folder, const VitSettings& settings, const ImageDa
 }  // namespace
 
 VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks) {
-  if (auto finished = check_run(folder, settings)) return *finished;
-  const ImageData data = settings.open_data();
-  return train(folder, settings, data, fingerprint(data), callbacks);
+  return train_vit(Ranks::alone(), &folder, settings, callbacks);
+}
+
+VitRunResult train_vit(const RanksPtr& ranks, RunFolder* folder, const VitSettings& given,
+                       const TrainCallbacks& callbacks) {
+  const bool first = ranks->rank() == 0;
+  check(first == (folder != nullptr), "train_vit: rank 0, and no other, has the folder of the run");
+  std::optional<VitRunResult> finished;
+  ranks->together("the folder of the run", [&] {
+    if (first) finished = check_run(*folder, given);
+  });
+  const std::string text = ranks->from_first(finished ? "" : given.to_toml(), "the settings");
+  if (finished) return *finished;
+  if (text.empty()) return {};  // the first rank has a result to report, the others have none
+  const VitSettings settings = first ? given : VitSettings::from_toml_text(text, "the settings of rank 0");
+  const OpenData data = open_data(*ranks, settings);
+  return train(ranks, folder, settings, data.images, data.hashes, callbacks);
 }
 
 VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
                        const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
   if (auto finished = check_run(folder, settings)) return *finished;
-  return train(folder, settings, data, fingerprint, callbacks);
+  return train(Ranks::alone(), &folder, settings, data, fingerprint, callbacks);
 }
 
 }  // namespace topomask

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 
@@ -34,6 +36,12 @@ RunningProgram::~RunningProgram() {
     send(SIGKILL);
     wait();
   }
+}
+
+std::vector<pid_t> RunningProgram::children() const {
+  const std::string process = std::to_string(pid_);
+  std::ifstream file("/proc/" + process + "/task/" + process + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
 }
 
 bool RunningProgram::running() {

@@ -19,7 +19,9 @@ class RunningProgram {
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
-  bool running();  // reaps it if it has ended
+  pid_t process() const { return pid_; }
+  std::vector<pid_t> children() const;  // that it has started and not yet waited for
+  bool running();                       // reaps it if it has ended
   void send(int signal) const;
   int wait();  // exit status, or 128 + the signal that ended it
   // Until the condition holds or the program ends; false where it ended first.

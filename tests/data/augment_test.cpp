@@ -361,6 +361,30 @@ TEST_F(Augment, IsAFunctionOfSeedEpochStepAndPlace) {
   EXPECT_FALSE(at::equal(augmenter.augment(batch_of(32, 3, 5)).images, first.images));
 }
 
+// Ranks that share a batch see what one alone would see: each image with its own choices and its own partner.
+TEST_F(Augment, PartsOfABatchAreThoseOfTheWhole) {
+  const Augmenter augmenter(data, everything(), 3);
+  for (std::int64_t step = 0; step < 6; ++step) {  // mixup in some batches, cutmix in others
+    const Batch batch = batch_of(13, 1, step);
+    const AugmentedBatch whole = augmenter.augment(batch);
+    for (const int parts : {2, 3, 13}) {
+      std::int64_t done = 0;
+      for (int p = 0; p < parts; ++p) {
+        Batch part = batch;
+        part.part = BatchPart{p, parts, true}.places(13);
+        part.images = batch.images.index_select(0, part.part.places);
+        part.labels = batch.labels.index_select(0, part.part.places);
+        const AugmentedBatch found = augmenter.augment(part);
+        const std::int64_t count = found.images.size(0);
+        EXPECT_TRUE(at::equal(found.images, whole.images.narrow(0, done, count))) << step << ' ' << p;
+        EXPECT_TRUE(at::equal(found.targets, whole.targets.narrow(0, done, count))) << step << ' ' << p;
+        done += count;
+      }
+      EXPECT_EQ(done, 13);
+    }
+  }
+}
+
 TEST_F(Augment, ImagesDoNotInfluenceEachOther) {
   AugmentOptions alone = everything();
   alone.mixup = alone.cutmix = 0;

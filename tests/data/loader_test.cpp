@@ -1,4 +1,6 @@
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/sort.h>
 #include <gtest/gtest.h>
@@ -168,6 +170,83 @@ TEST_P(Loader, WrongOptionsAreErrors) {
   expect_error([] { BatchLoader(ImageSet{}, {}); }, {"no images"});
 }
 
+// All parts of a batch one after the other; with partners, their own images alone.
+Batch joined(const std::vector<Batch>& parts) {
+  Batch whole = parts.front();
+  std::vector<at::Tensor> images, labels, indices;
+  for (const Batch& batch : parts) {
+    const std::int64_t begin = batch.part.own_begin, end = batch.part.own_end;
+    images.push_back(batch.images.slice(0, begin, end));
+    labels.push_back(batch.labels.slice(0, begin, end));
+    indices.push_back(batch.indices.slice(0, begin, end));
+    EXPECT_EQ(batch.step, whole.step);
+    EXPECT_EQ(batch.part.places.size(0), batch.images.size(0));
+  }
+  whole.images = at::cat(images), whole.labels = at::cat(labels), whole.indices = at::cat(indices);
+  return whole;
+}
+
+TEST_P(Loader, PartsOfABatchMakeTheBatch) {
+  for (const bool skip_bad : {false, true}) {
+    for (const bool partners : {false, true}) {
+      for (const int parts : {2, 3, 5, 7}) {
+        LoaderOptions options;
+        options.batch_size = 7;
+        options.seed = 9;
+        options.workers = 1;
+        options.skip_bad = skip_bad;
+        BatchLoader whole(data.train, options);
+        std::vector<BatchLoader> loaders;
+        for (options.part = {0, parts, partners}; options.part.part < parts; ++options.part.part)
+          loaders.emplace_back(data.train, options);
+        whole.start_epoch(2, 1);
+        for (BatchLoader& loader : loaders) loader.start_epoch(2, 1);
+        std::vector<Batch> expected = rest_of_epoch(whole), found;
+        ASSERT_EQ(expected.size(), 2u);
+        for (std::size_t b = 0; b < expected.size(); ++b) {
+          std::vector<Batch> batches;
+          for (BatchLoader& loader : loaders) {
+            batches.push_back(loader.next().value());
+            const Batch& batch = batches.back();
+            EXPECT_EQ(batch.part.whole, 7);
+            // The i-th from the front and the i-th from the end of a batch are mixed, in a part as in the
+            // whole.
+            for (std::int64_t i = 0; partners && i < batch.images.size(0); ++i)
+              EXPECT_EQ((batch.part.places + batch.part.places.flip(0))[i].item<std::int64_t>(), 6);
+          }
+          found.push_back(joined(batches));
+        }
+        expect_same(expected, found);
+        for (BatchLoader& loader : loaders) EXPECT_FALSE(loader.next().has_value());
+      }
+    }
+  }
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.part = {0, 3};
+  expect_error([&] { BatchLoader(data.train, options); },
+               {"a batch of 2 cannot be shared by 3 ranks; make the batch larger"});
+  options.part = {3, 3};
+  expect_error([&] { BatchLoader(data.train, options); }, {"expected part 0 to 2 of 3, got 3"});
+}
+
+TEST_P(Loader, PartsOfAnEvaluationAreWholeBatches) {
+  LoaderOptions options;
+  options.mode = LoaderMode::evaluation;
+  options.batch_size = 4;
+  BatchLoader all(data.validation, options);  // batches of 4, 4 and 2
+  const std::vector<Batch> expected = rest_of_epoch(all);
+  for (const int parts : {2, 3, 4}) {
+    std::vector<Batch> found(expected.size());
+    for (options.part = {0, parts}; options.part.part < parts; ++options.part.part) {
+      BatchLoader loader(data.validation, options);
+      EXPECT_EQ(loader.batches_per_epoch(), 3);
+      for (Batch& batch : rest_of_epoch(loader)) found.at(static_cast<std::size_t>(batch.step)) = batch;
+    }
+    expect_same(expected, found);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(InMemoryAndStreamed, Loader, ::testing::Values(false, true),
                          [](const auto& kind) { return kind.param ? "Streamed" : "InMemory"; });
 
@@ -215,6 +294,27 @@ TEST_P(BadImages, AreSkippedAndCountedIfAsked) {
   EXPECT_EQ(loader.skipped(), 1);
   loader.start_epoch(1);
   EXPECT_EQ(loader.skipped(), 0);
+}
+
+TEST_P(BadImages, LeaveThePlacesOfTheOthersToAllParts) {
+  LoaderOptions options;
+  options.batch_size = 11;
+  options.seed = 9;
+  options.skip_bad = true;
+  BatchLoader whole(data.train, options);
+  std::vector<BatchLoader> loaders;
+  for (options.part = {0, 2, true}; options.part.part < 2; ++options.part.part)
+    loaders.emplace_back(data.train, options);
+  std::int64_t smaller = 0;
+  while (auto expected = whole.next()) {
+    std::vector<Batch> parts;
+    for (BatchLoader& loader : loaders) parts.push_back(loader.next().value());
+    expect_same({*expected}, {joined(parts)});
+    smaller += expected->images.size(0) < 11;
+    for (const Batch& part : parts) EXPECT_EQ(part.part.whole, expected->images.size(0));
+  }
+  EXPECT_EQ(smaller, 1);
+  for (const BatchLoader& loader : loaders) EXPECT_EQ(loader.skipped(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Streamed, BadImages, ::testing::Values(true));

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "interrupt.h"
 #include "options/options.h"
+#include "options/rank_options.h"
 #include "options/setting_options.h"
 #include "progress.h"
 #include "table.h"
@@ -25,6 +26,7 @@ struct TrainCommand {
   std::string config, out;
   bool resume = false, print_config = false;
   double time_limit = 0;
+  RankFlags ranks;
   std::shared_ptr<SettingValues> given = std::make_shared<SettingValues>();
 };
 
@@ -62,34 +64,45 @@ void print_result(const TrainCommand& command, const std::string& folder, const 
   listing.print();
 }
 
-void run_train(const TrainCommand& command) {
-  const auto start = std::chrono::steady_clock::now();
-  command.run.apply();
-  check(!command.resume || !command.out.empty(), "--resume: expected --out with the folder of the run");
-  if (command.print_config) {
-    const VitSettings settings = chosen_settings(command);
-    settings.train_options();  // checks them
-    fmt::print("{}", settings.to_toml());
-    return;
-  }
-  // The lock comes before all that takes time: a second process must hear of it at once.
-  std::unique_ptr<RunFolder> folder;
-  if (command.resume) folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
+void print_config(const TrainCommand& command) {
   const VitSettings settings = chosen_settings(command);
-  if (!command.resume) {
-    settings.train_options();
-    folder = std::make_unique<RunFolder>(command.out.empty() ? settings.default_folder() : command.out,
-                                         RunStart::fresh);
-  }
+  settings.train_options();  // checks them
+  fmt::print("{}", settings.to_toml());
+}
 
+struct OpenRun {
+  std::unique_ptr<RunFolder> folder;
+  VitSettings settings;
+};
+
+// The lock comes before all that takes time: a second process must hear of it at once.
+OpenRun open_run(const TrainCommand& command) {
+  OpenRun run;
+  if (command.resume) run.folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
+  run.settings = chosen_settings(command);
+  if (command.resume) return run;
+  run.settings.train_options();
+  run.folder = std::make_unique<RunFolder>(command.out.empty() ? run.settings.default_folder() : command.out,
+                                           RunStart::fresh);
+  return run;
+}
+
+// On each rank, of which there may be one. The first has the folder, and speaks for all.
+void run_train(const TrainCommand& command, const RanksPtr& ranks) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool first = ranks->rank() == 0;
+  OpenRun opened;
+  ranks->together("the folder of the run", [&] {
+    if (first) opened = open_run(command);
+  });
   const auto out_of_time = [&] {
     return command.time_limit > 0 &&
            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >
                command.time_limit;
   };
-  const bool prints = command.run.prints_text();
+  const bool prints = first && command.run.prints_text();
   std::optional<InterruptScope> interrupts;  // while data are read, Ctrl-C ends the program at once
-  Progress progress("train", command.run.quiet);
+  Progress progress("train", command.run.quiet || !first);
   TrainCallbacks callbacks;
   callbacks.started = [&](std::int64_t step, std::int64_t steps) {
     interrupts.emplace();
@@ -106,12 +119,14 @@ void run_train(const TrainCommand& command) {
       std::fflush(stdout);
     };
   }
-  const VitRunResult run = train_vit(*folder, settings, callbacks);
+  const VitRunResult run = train_vit(ranks, opened.folder.get(), opened.settings, callbacks);
+  if (!first) return;
+  const std::string& folder = opened.folder->path();
   if (run.training.outcome == TrainOutcome::stopped)
     throw Interrupted(fmt::format(
         "stopped at step {} of {}, all is saved; resume with: topomask train {} --resume --out {}",
-        run.training.step, run.training.steps, settings.kind(), folder->path()));
-  print_result(command, folder->path(), run);
+        run.training.step, run.training.steps, opened.settings.kind(), folder));
+  print_result(command, folder, run);
 }
 
 void add_train_vit_command(CLI::App& train, bool video) {
@@ -132,6 +147,7 @@ void add_train_vit_command(CLI::App& train, bool video) {
       "Print the settings that --config, the preset and the command line give, as a TOML file, and stop");
   sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
+  add_training_rank_options(*sub, command->ranks);
   const Settings settings = list_settings(defaults);
   add_setting_options(*sub, settings, command->given,
                       video ? std::set<std::string>() : keys_of_clips(settings));
@@ -141,6 +157,9 @@ void add_train_vit_command(CLI::App& train, bool video) {
       "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
       "metrics.jsonl,\n"
       "last.safetensors, best.safetensors and, once finished, result.json.\n"
+      "Ranks share every batch: --batch is that of all together, and the result is that of one process but "
+      "for\n"
+      "rounding. The first rank writes the folder. A run may be resumed with another number of ranks.\n"
       "Examples:\n" +
       (video
            ? "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
@@ -148,8 +167,17 @@ void add_train_vit_command(CLI::App& train, bool video) {
              "  topomask train vivit --config recipe.toml --data video-folder:data --device cuda"
            : "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
              "  topomask train vit --resume --out runs/grf\n"
+             "  topomask train vit --attention grf --ranks 2 --threads 1 --out runs/ranks\n"
+             "  torchrun --nproc-per-node 2 --no-python -- topomask train vit --out runs/ranks\n"
              "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda"));
-  sub->callback([command] { run_train(*command); });
+  sub->callback([command] {
+    check(!command->resume || !command->out.empty(), "--resume: expected --out with the folder of the run");
+    if (command->print_config) return print_config(*command);
+    if (command->ranks.wanted())
+      return command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_train(*command, ranks); });
+    command->run.apply();
+    run_train(*command, Ranks::alone());
+  });
 }
 
 }  // namespace

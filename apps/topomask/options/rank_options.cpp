@@ -3,10 +3,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,6 +51,25 @@ class MeetingPlace {
   std::string folder_;
 };
 
+// Processes that a signal to this one is passed on to; 0: ended. For a signal handler, hence no container.
+std::array<std::atomic<pid_t>, kMostLocalRanks> local_ranks;
+
+// Who asks this process to stop means its ranks, which save what they have. A terminal has asked them itself.
+extern "C" void pass_on(int signal, siginfo_t* info, void*) {
+  if (info->si_code == SI_KERNEL) return;
+  for (const std::atomic<pid_t>& rank : local_ranks) {
+    if (const pid_t process = rank.load(); process > 0) kill(process, signal);
+  }
+}
+
+void pass_signals_on(const std::vector<pid_t>& ranks) {
+  std::copy(ranks.begin(), ranks.end(), local_ranks.begin());
+  struct sigaction action = {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
 // The status of the first rank that failed, or 0.
 int wait_for_ranks(const std::vector<pid_t>& ranks) {
   int status = 0;
@@ -55,6 +78,7 @@ int wait_for_ranks(const std::vector<pid_t>& ranks) {
     const pid_t ended = wait(&how);
     if (ended < 0) break;
     const auto rank = std::find(ranks.begin(), ranks.end(), ended) - ranks.begin();
+    local_ranks[static_cast<std::size_t>(rank)] = 0;
     if (WIFSIGNALED(how))
       fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", rank, WTERMSIG(how));
     if (status == 0) status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
@@ -88,6 +112,8 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
       started.push_back(child);
       continue;
     }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // without the process that waits for them, ranks save and end
+    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);  // as torchrun does: which GPU is its own
     const std::string file = place.file();
     place.leave_to_others();
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -96,6 +122,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     std::fflush(nullptr);
     _exit(0);
   }
+  pass_signals_on(started);
   const int status = wait_for_ranks(started);
   if (status == 0) return;
   place.remove();
@@ -119,6 +146,20 @@ DistributedGraph RankFlags::load(const GraphOptions& graph, const RanksPtr& on) 
   const LoadedGraph loaded = on->rank() == 0 ? source.load_all() : load_graph(graph.spec, loading);
   cut.points = loaded.points;
   return DistributedGraph::from_graph(loaded.graph, partition_graph(loaded.graph, cut), on);
+}
+
+void add_training_rank_options(CLI::App& command, RankFlags& flags) {
+  command
+      .add_option(
+          "--ranks", flags.ranks,
+          "Train in so many processes on this machine, each with a part of every batch; torchrun starts "
+          "them itself")
+      ->group(kRankGroup);
+  command
+      .add_option("--rank-time-limit", flags.limits.timeout_seconds,
+                  "Seconds to wait for other ranks, to come and to answer")
+      ->capture_default_str()
+      ->group(kRankGroup);
 }
 
 void add_rank_options(CLI::App& command, RankFlags& flags) {
