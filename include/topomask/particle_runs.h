@@ -39,6 +39,15 @@ struct ParticleSettings {
 // Device, cache, the time of checkpoints and the folder of the data are free.
 std::string difference(const ParticleSettings& saved, const ParticleSettings& now);
 
+// A finished run has this file beside those of runs.h: one rollout to look at.
+//
+//   truth, predicted   [T, C, H, W, 3] uint8: frames of T predicted steps and C cameras
+//   points             [T, N, 3] float32, metres: the particles at each predicted step
+//   colours            [N, 3] uint8: of the particles where they were seen
+//
+// Its metadata say "episode" (a name), "first" (the first frame that was seen), "neighbours" and "hops".
+inline constexpr const char* kRolloutFile = "rollout.safetensors";
+
 struct ParticleRunResult {
   TrainResult training;
   std::string json;  // result.json; empty where training was stopped

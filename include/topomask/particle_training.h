@@ -56,9 +56,9 @@ struct RolloutScores {
 
 // A rollout to look at, on the CPU.
 struct RolloutPictures {
-  at::Tensor truth, predicted;     // [steps, C, H, W, 3] uint8
-  std::vector<at::Tensor> points;  // [N, 3] of each predicted step
-  at::Tensor colours;              // [N, 3] uint8: of the particles where they were seen
+  at::Tensor truth, predicted;  // [steps, C, H, W, 3] uint8
+  at::Tensor points;            // [steps, N, 3] float32
+  at::Tensor colours;           // [N, 3] uint8: of the particles where they were seen
 };
 
 class ParticleDynamics final : public Task {
@@ -84,6 +84,7 @@ class ParticleDynamics final : public Task {
   // On evaluation_windows windows of the validation episodes.
   RolloutScores judge(const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
   RolloutPictures pictures(const ParticleWindow& window, std::int64_t steps);
+  ParticleWindow example_window() const;  // one of those windows
 
  private:
   struct Implementation;

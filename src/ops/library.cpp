@@ -88,6 +88,15 @@ TORCH_LIBRARY(topomask, m) {
       "-> Tensor[]");
   def("load_hdvpd(str path) -> (str, int, str[], Tensor[])");
 
+  // Particles along rays: positions [B, N, 3], features [B, N, F], origins, directions [B, R, 3]; weights and
+  // biases of trunk1, trunk2, density, colour1, colour2 -> [B, R, 5]: colour, opacity, depth.
+  def("render_particles(Tensor positions, Tensor features, Tensor origins, Tensor directions, Tensor[] "
+      "weights, int neighbours, int samples, float[] radii, float[] bandwidths, float nearest, float "
+      "farthest, float spacing, float cell) -> Tensor");
+  def("render_particles_backward(Tensor grad, Tensor positions, Tensor features, Tensor origins, Tensor "
+      "directions, Tensor[] weights, int neighbours, int samples, float[] radii, float[] bandwidths, float "
+      "nearest, float farthest, float spacing, float cell, int[] needs) -> Tensor[]");
+
   // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is
   // none.
   def("attention(Tensor q, Tensor k, Tensor v, str mask, Tensor[] constants, Tensor[] parameters, str kind, "

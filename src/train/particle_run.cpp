@@ -65,6 +65,23 @@ void check_same_episodes(const ParticleMetadata& saved, const std::string& path,
         path);
 }
 
+// In the middle of a validation episode, where most happens.
+void write_rollout(const RunFolder& folder, const ParticleSettings& settings, const ParticleData& data,
+                   ParticleDynamics& task) {
+  const ParticleWindow window = task.example_window();
+  const RolloutPictures pictures = task.pictures(window, settings.task.evaluation_rollout);
+  SafetensorsFile file;
+  file.tensors = {{"truth", pictures.truth},
+                  {"predicted", pictures.predicted},
+                  {"points", pictures.points},
+                  {"colours", pictures.colours}};
+  file.metadata = {{"episode", data.frames().name(window.episode)},
+                   {"first", std::to_string(window.first)},
+                   {"neighbours", std::to_string(settings.task.model.interlacer.neighbours)},
+                   {"hops", std::to_string(settings.task.model.interlacer.hops)}};
+  write_safetensors(folder.file(kRolloutFile), file);
+}
+
 // Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
 std::optional<ParticleRunResult> check_particle_run(const RunFolder& folder,
                                                     const ParticleSettings& settings) {
@@ -128,6 +145,7 @@ ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& set
   run.training = trainer.run(callbacks);
   if (run.training.outcome != TrainOutcome::finished) return run;
   const AutocastScope scope(judges_in_bf16(settings, options));
+  write_rollout(folder, settings, data, task);
   const TrainResult& t = run.training;
   const Json json = {
       {"model", kParticlesKind},

@@ -229,17 +229,23 @@ RolloutPictures ParticleDynamics::pictures(const ParticleWindow& window, std::in
   const std::vector<RgbdMoment> moments = true_moments(self.data, window, steps);
   const CameraRays rays = frame_rays(moments[0], self.options.device);
   RolloutPictures result;
-  std::vector<at::Tensor> truth, predicted;
+  std::vector<at::Tensor> truth, predicted, points;
   for (std::size_t s = 0; s < states.size(); ++s) {
     truth.push_back(moments[s + 1].colour);
     predicted.push_back(
         (picture_of(self.model, states[s], rays, truth.back().sizes()) * 255).round().to(at::kByte));
-    result.points.push_back(states[s].positions[0].to(at::kCPU));
+    points.push_back(states[s].positions[0].to(at::kCPU));
   }
   result.truth = at::stack(truth);
   result.predicted = at::stack(predicted);
+  result.points = at::stack(points);
   result.colours = moments[0].colour.view({-1, 3}).index_select(0, own.pixels[0]);
   return result;
+}
+
+ParticleWindow ParticleDynamics::example_window() const {
+  const std::vector<ParticleWindow> windows = implementation_->evaluation_windows();
+  return windows[windows.size() / 2];
 }
 
 }  // namespace topomask

@@ -3,7 +3,7 @@
 #include "core/check.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
-#include "topomask/runs.h"
+#include "topomask/particle_runs.h"
 #include "train/checkpoint_file.h"
 #include "train/settings.h"
 
@@ -60,7 +60,7 @@ RunFolder::RunFolder(const std::string& path, RunStart start) {
   check(start != RunStart::fresh || (!is_there(path, kLastCheckpoint) && !is_there(path, kResultFile)),
         "{}: holds a run already; resume it (--resume) or choose another folder (--out)", path);
   remove_leftovers(path, {kConfigFile, kResultFile, kMasksFile, kExamplesFile, kMetricsFile, kLastCheckpoint,
-                          kBestCheckpoint});
+                          kBestCheckpoint, kRolloutFile});
 }
 
 RunFolder::~RunFolder() = default;
