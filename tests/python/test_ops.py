@@ -43,6 +43,11 @@ def samples() -> dict[str, tuple]:
     grad = real(2, 2, 6, 4, grad=False)
     named = ("linear", "relu", "mask")
     kept = ops.attention_forward(*plain, *fixed, *named, *DEFAULTS)
+    ahead = torch.tensor([-1.0, 0.0, 0.0], dtype=torch.float64).expand(2, 3, 3).contiguous()
+    rays = (0.05 * real(2, 3, 3, grad=False) - ahead, ahead)
+    sizes = ((3, 3), (3,), (3, 3), (3,), (1, 3), (1,), (3, 6), (3,), (3, 3), (3,))
+    steps = (2, 4, [0.0], [0.1], 0.1, 2.0, 0.05, 0.1)
+    particles = (0.1 * torch.rand(2, 5, 3, dtype=torch.float64)).requires_grad_()
     return {
         "graph_from_edges": (EDGES, torch.ones(9), 6, False, "drop", "keep"),
         "graph_from_csr": rows,
@@ -69,6 +74,11 @@ def samples() -> dict[str, tuple]:
         "mask_view": (*mask, "dense", torch.float64),
         "mask_view_backward": (real(2, 6, 6, grad=False), *fixed, "dense", torch.float64, [1]),
         "mask_pattern": fixed,
+        "render_particles": (particles, real(2, 5, 2), *rays, [real(*size) for size in sizes], *steps),
+        "render_particles_backward": (
+            real(2, 3, 5, grad=False), particles.detach(), real(2, 5, 2, grad=False), *rays,
+            [real(*size, grad=False) for size in sizes], *steps, [1, 1, 0, 0, *([1] * 10)],
+        ),
         "attention": (q, k, v, *mask, "linear", "relu", "auto", *DEFAULTS),
         "attention_forward": (*plain, *fixed, *named, *DEFAULTS),
         "attention_backward": (grad, *plain, *fixed, kept, *named, *DEFAULTS, [1, 0, 1, 1]),

@@ -19,6 +19,8 @@ struct ContactSheet {
   std::vector<std::vector<SheetPicture>> pictures;  // in rows
   std::string caption;
   double tile = 128;  // width and height of a picture
+  // Beside the rows, read from below; empty: none. Rows without any label leave no room for them.
+  std::vector<std::string> row_titles = {};
 };
 
 void draw_contact_sheet(const ContactSheet& sheet, Picture& picture);

@@ -143,3 +143,13 @@ class Browser:
         """The whole page, from top to bottom."""
         picture = self._devtools("Page.captureScreenshot", captureBeyondViewport=True)
         pathlib.Path(path).write_bytes(base64.b64decode(picture["data"]))
+
+
+def take_screenshots(page, report, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, scheme, width in (("light", "light", 1280), ("dark", "dark", 1280), ("narrow", "light", 390)):
+        page.prefer_colours(scheme)
+        page.narrow(width, 900)
+        page.open(report)
+        page.wait_for("document.documentElement.dataset.ready === 'yes'")
+        page.screenshot(folder / f"{name}.png")

@@ -183,16 +183,6 @@ class Report(unittest.TestCase):
         self.assertGreater(self.page.run("return document.querySelectorAll('details.data[open] table').length;"), 2)
 
 
-def take_screenshots(page, report, folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, scheme, width in (("light", "light", 1280), ("dark", "dark", 1280), ("narrow", "light", 390)):
-        page.prefer_colours(scheme)
-        page.narrow(width, 900)
-        page.open(report)
-        page.wait_for("document.documentElement.dataset.ready === 'yes'")
-        page.screenshot(folder / f"{name}.png")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", help="the built topomask")
@@ -213,7 +203,7 @@ def main():
         subprocess.run([arguments.program, *command, "--quiet"], check=True)
         with chromium.Browser(scratch) as Report.browser:
             if arguments.screenshots:
-                take_screenshots(Report.browser, Report.folder / "report.html", arguments.screenshots)
+                chromium.take_screenshots(Report.browser, Report.folder / "report.html", arguments.screenshots)
                 return 0
             suite = unittest.defaultTestLoader.loadTestsFromTestCase(Report)
             return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1

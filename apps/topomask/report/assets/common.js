@@ -51,6 +51,13 @@ function fillSelect(select, choices, preferred) {
   if (wanted !== undefined) select.value = wanted;
 }
 
+// The ArrayBuffer of deflated bytes in base 64.
+function inflate(text) {
+  const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+  return new Response(stream).arrayBuffer();
+}
+
 // Replaces a section's content where the runs leave nothing to show.
 function nothingToShow(section, reason) {
   const parts = [...byId(section).children].filter((child) => child.tagName !== 'H2');

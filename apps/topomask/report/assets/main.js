@@ -1,21 +1,4 @@
-// Light and dark, and the order in which the page fills.
-
-function isDark() {
-  const chosen = document.documentElement.style.colorScheme;
-  return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
-}
-
-function applyTheme() {
-  byId('theme').textContent = isDark() ? 'Light' : 'Dark';
-  byId('theme').setAttribute('aria-label', `Switch to ${isDark() ? 'light' : 'dark'} colours`);
-  charts.forEach((draw) => draw());
-}
-
-byId('theme').addEventListener('click', () => {
-  document.documentElement.style.colorScheme = isDark() ? 'light' : 'dark';
-  applyTheme();
-});
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', applyTheme);
+// The order in which the page of an image experiment fills.
 
 showHead();
 showTable();
@@ -23,10 +6,4 @@ startCurves();
 startModulation();
 startExamples();
 showSettings();
-applyTheme();
-if (!hasCharts) {
-  byId('no-charts').hidden = false;
-  document.querySelectorAll('details.data').forEach((details) => { details.open = true; });
-}
-// The tests wait for this.
-startMasks().then(() => { document.documentElement.dataset.ready = 'yes'; });
+startMasks().then(finishPage);

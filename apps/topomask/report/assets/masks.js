@@ -33,9 +33,7 @@ function stepsBetween(a, b) {
 // mask: {max, bytes (base64)}; remembers what it unpacked.
 async function unpack(mask) {
   if (mask.values) return mask.values;
-  const packed = Uint8Array.from(atob(mask.bytes), (character) => character.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
-  mask.values = new Uint8Array(await new Response(stream).arrayBuffer());
+  mask.values = new Uint8Array(await inflate(mask.bytes));
   return mask.values;
 }
 

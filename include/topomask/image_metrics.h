@@ -1,0 +1,39 @@
+// How near a predicted picture is to the true one, and a predicted cloud of particles to the true surface
+// (paper, section 4 "point clouds": SSIM against the steps of a rollout).
+//
+// Images are [..., H, W, C] with values from 0 to 1, or uint8; both of one type and device. A weight [..., H,
+// W] of at least 0 or bool counts pixels unequally, such as moving ones alone; the result is NaN where all
+// weights are 0. Computed in float64, not differentiable.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace topomask {
+
+// Structural similarity (Wang et al. 2004): windows of 11 x 11 with Gaussian weights of sigma 1.5, K1 = .01,
+// K2 = .03, range 1, the mean over channels. [..., H-10, W-10]: only whole windows count; entry (i, j)
+// belongs to pixel (i + 5, j + 5).
+inline constexpr std::int64_t kSsimWindow = 11;
+at::Tensor ssim_map(const at::Tensor& a, const at::Tensor& b);
+
+// [...]: the mean of the map, for each image.
+at::Tensor ssim(const at::Tensor& a, const at::Tensor& b, const at::Tensor& weight = {});
+
+// [...]: 10 log10(1 / mean squared difference) in dB; infinite for equal images.
+at::Tensor psnr(const at::Tensor& a, const at::Tensor& b, const at::Tensor& weight = {});
+
+// [..., H, W] bool: where a channel differs by more than `threshold`.
+at::Tensor moving_pixels(const at::Tensor& now, const at::Tensor& before, double threshold = .05);
+
+// Mean distances to the nearest point of the other cloud, in float64, [B]. NaN where one cloud is empty.
+struct ChamferDistance {
+  at::Tensor from_a, from_b;
+  at::Tensor mean() const;  // of the two
+};
+// a: [B, N, D] and b: [B, M, D], or without B for one pair (then the results are []). On the device of the
+// points.
+ChamferDistance chamfer(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace topomask

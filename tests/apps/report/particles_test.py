@@ -1,0 +1,286 @@
+"""The HTML report of a particle experiment in a real browser: particles_test.py PROGRAM [--screenshots DIR] [--folder EXPERIMENT]
+
+Makes up the files of an experiment, writes their report, and looks at it with Chromium as a reader would.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser as chromium
+
+SKIPPED = 77
+STEPS, CAMERAS, SIDE, PARTICLES = 5, 2, 24, 1200
+SCORES = ("ssim", "ssim_moving", "psnr", "psnr_moving", "chamfer", "flow_arm", "flow_object")
+INKED = """const canvas = document.getElementById(arguments[0]);
+const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+const seen = new Set();
+for (let i = 0; i < pixels.length; i += 4) seen.add(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]);
+return seen.size;"""
+
+
+def safetensors(path, tensors, metadata):
+    """tensors: name -> (dtype word, shape, bytes)"""
+    header, data = {"__metadata__": metadata}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def frames(shift):
+    """A square that moves over white, [T, C, H, W, 3]."""
+    content = bytearray()
+    for step in range(STEPS):
+        for camera in range(CAMERAS):
+            for row in range(SIDE):
+                for column in range(SIDE):
+                    inside = abs(row - 12) < 5 and abs(column - 4 - 3 * step - shift) < 5
+                    content += bytes((200, 60 + 80 * camera, 40) if inside else (255, 255, 255))
+    return "U8", [STEPS, CAMERAS, SIDE, SIDE, 3], bytes(content)
+
+
+def sphere():
+    generator = random.Random(1)
+    for _ in range(PARTICLES):
+        height, angle = generator.uniform(-1, 1), generator.uniform(0, 2 * math.pi)
+        width = math.sqrt(1 - height * height)
+        yield 0.2 * width * math.cos(angle), 0.2 * width * math.sin(angle), 0.2 * height
+
+
+def make_experiment(folder):
+    points = list(sphere())
+    colours = bytes(int(255 * (0.5 + 2.4 * value)) for point in points for value in point)
+    score = lambda step, rank: {key: 0.95 - 0.02 * rank - 0.03 * step if "psnr" not in key else 30 - rank - step
+                                for key in SCORES}
+    variants, runs = [], []
+    for rank, name in enumerate(("grf", "mp", "none")):
+        steps = []
+        for step in range(1, STEPS + 1):
+            entry = {"step": step}
+            for key, value in score(step, rank).items():
+                entry[f"{key}_mean"], entry[f"{key}_se"] = value, 0.004
+            entry["flow_grain_mean"], entry["flow_grain_se"] = None, None
+            steps.append(entry)
+        variants.append({"variant": name, "local": name, "seeds": [0, 1], "parameters": 123456, "step_seconds": 0.012,
+                         "memory_bytes": None, "steps": steps})
+        for seed in (0, 1):
+            run = folder / name / f"seed-{seed}"
+            run.mkdir(parents=True)
+            runs.append({"variant": name, "seed": seed, "folder": f"{name}/seed-{seed}"})
+            (run / "result.json").write_text(json.dumps({"model": "particles", "local": name, "seed": seed, "device": "cpu",
+                                                         "particles": PARTICLES, "rollout": {"model": []}}))
+        if name == "none":
+            continue  # left no rollout
+        moved = [(x, y + 0.02 * step, z) for step in range(STEPS) for x, y, z in points]
+        if name == "mp":
+            moved[7] = (math.nan, 0, 0)  # a particle that went astray is left out
+        safetensors(folder / name / "seed-1" / "rollout.safetensors", {
+            "truth": frames(0), "predicted": frames(2 * rank + 1),
+            "points": ("F32", [STEPS, PARTICLES, 3], b"".join(struct.pack("<3f", *p) for p in moved)),
+            "colours": ("U8", [PARTICLES, 3], colours),
+        }, {"episode": "sweep-000003", "first": "4"})
+    flat = lambda rank: {"steps": [{"step": step, **score(step, rank)} for step in range(1, STEPS + 1)]}
+    (folder / "config.toml").write_text('local = "grf" # </script><b>\n')
+    (folder / "results.json").write_text(json.dumps({
+        "experiment": "particle-table", "data": "robot </script>", "variants": variants, "runs": runs,
+        "copy": flat(8), "oracle": flat(-2)}))
+    return points
+
+
+def nearest(points, chosen, count):
+    squared = lambda i: sum((a - b) ** 2 for a, b in zip(points[i], points[chosen]))
+    return sorted((i for i in range(len(points)) if i != chosen), key=squared)[:count]
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        self.page = self.browser
+        self.page.requested_urls()  # forget those of earlier pages
+        self.page.open(self.folder / "report.html")
+        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
+
+    def tearDown(self):
+        self.assertEqual(self.page.console(), [])
+
+    def text(self, selector):
+        return self.page.run("return document.querySelector(arguments[0]).innerText;", selector)
+
+    def test_fetches_nothing(self):
+        urls = self.page.requested_urls()
+        self.assertIn((self.folder / "report.html").as_uri(), urls)
+        for url in urls:
+            self.assertRegex(url, "^(file|data):")
+
+    def test_shows_the_table_of_a_step(self):
+        rows = lambda: self.page.run("return [...document.querySelectorAll('#results tbody tr')].map((row) => row.innerText);")
+        self.assertEqual(len(rows()), 5)
+        self.assertIn("0.800 ± 0.004", rows()[0])  # grf at step 5
+        self.assertIn("0.640", rows()[3])  # copy, without an error
+        self.assertNotIn("grain", self.text("#results"))  # never known
+        self.page.choose("#table-step", "1")
+        self.assertIn("0.920 ± 0.004", rows()[0])
+        self.assertIn("robot </script>", self.text("#summary"))
+        self.assertIn("</script><b>", self.page.run("return document.getElementById('config').textContent;"))
+
+    def test_draws_curves_with_errors(self):
+        if not self.page.run("return typeof Chart !== 'undefined';"):
+            self.skipTest("topomask was built without Chart.js")
+        datasets = "return Chart.getChart('curve-chart').data.datasets.map(({label, band, data}) => [label, !!band, data.length, data[0].y]);"
+        shown = self.page.run(datasets)
+        self.assertEqual([entry[0] for entry in shown if not entry[1]], ["grf", "mp", "none", "copy", "oracle"])
+        self.assertEqual(sum(entry[1] for entry in shown), 6)  # two edges for each variant
+        self.assertTrue(all(entry[2] == STEPS for entry in shown))
+        self.assertGreater(self.page.run(INKED, "curve-chart"), 10)
+        self.page.choose("#curve-metric", "chamfer")
+        self.assertAlmostEqual(self.page.run(datasets)[2][3], 920, places=3)  # millimetres
+
+    def test_rollouts_play(self):
+        place = "return document.querySelector('#films .film').style.backgroundPositionX;"
+        self.assertEqual(self.page.run("return document.querySelectorAll('#films .film').length;"), 6)
+        self.assertEqual(self.page.run(place), "0%")
+        self.page.run("const s = document.getElementById('rollout-step'); s.value = 3; s.dispatchEvent(new Event('input'));")
+        self.assertEqual(self.page.run(place), "50%")
+        self.assertIn("3 of 5, 1.5 s", self.text("#rollout-count"))
+        self.page.click("#play")
+        self.page.wait_for("document.querySelector('#films .film').style.backgroundPositionX === '100%'")
+        self.page.click("#play")
+        # A frame of the strip is what was stored.
+        picture = self.page.run("""const film = document.querySelectorAll('#films .film')[1], image = new Image();
+image.src = getComputedStyle(film).backgroundImage.slice(5, -2);
+return image.decode().then(() => {
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [image.width, image.height];
+  canvas.getContext('2d').drawImage(image, 0, 0);
+  const pixel = (x, y) => [...canvas.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)];
+  return [image.width, image.height, pixel(24 * 2 + 11, 12), pixel(24 * 2 + 1, 12)];
+});""")
+        self.assertEqual(picture, [SIDE * STEPS, SIDE, [200, 60, 40], [255, 255, 255]])
+        self.page.choose("#rollout-camera", "1")
+        self.assertIn("camera 2", self.page.run("return document.querySelector('#films .film').getAttribute('aria-label');"))
+
+    def test_the_cloud_turns_and_shows_the_graph_around_a_particle(self):
+        self.assertGreater(self.page.run(INKED, "cloud-canvas"), 300)
+        self.assertIn("1,200 particles.", self.text("#cloud-status"))
+        picture = "return document.getElementById('cloud-canvas').toDataURL();"
+        before = self.page.run(picture)
+        self.page.press("#cloud-canvas", "\ue012")  # left
+        turned = self.page.run(picture)
+        self.assertNotEqual(turned, before)
+        self.page.click("#cloud-canvas")  # in its middle: one on the near side
+        self.page.wait_for("cloud.chosen !== null")
+        chosen, reached = self.page.run("return [cloud.chosen, reach().found];")
+        self.assertEqual(reached[0], [chosen])
+        # Positions travel as 16 bits, 8 micrometres here: the neighbours are those of the points themselves.
+        self.assertEqual(sorted(reached[1]), sorted(nearest(self.points, chosen, 3)))
+        self.assertGreater(sum(self.points[chosen]), 0)
+        self.assertLessEqual(len(reached[2]), 9)
+        self.assertRegex(self.text("#cloud-status"), rf"Particle {chosen} reaches \d+ others in up to 3 hops to its 3 nearest")
+        marked = self.page.run(picture)
+        self.page.choose("#cloud-hops", "1")
+        self.assertIn("reaches 3 others in up to 1 hops", self.text("#cloud-status"))
+        self.page.click("#cloud-close")
+        self.assertNotEqual(self.page.run(picture), marked)
+        self.page.choose("#cloud-variant", "mp")
+        self.page.wait_for("document.getElementById('cloud-status').innerText.startsWith('mp')")
+        self.assertIn("1,199 of 1,200", self.text("#cloud-status"))
+        self.page.choose("#cloud-step", "4")
+        self.page.wait_for("document.getElementById('cloud-status').innerText.includes('step 5')")
+
+    def test_light_dark_and_narrow(self):
+        background = "return getComputedStyle(document.body).backgroundColor;"
+        self.page.prefer_colours("light")
+        light = self.page.run(background)
+        self.page.prefer_colours("dark")
+        self.assertNotEqual(self.page.run(background), light)
+        self.page.click("#theme")
+        self.assertEqual(self.page.run(background), light)
+        self.page.narrow(360, 800)
+        self.page.open(self.folder / "report.html")
+        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
+        self.assertLessEqual(self.page.run("return document.documentElement.scrollWidth;"), 360)
+        self.page.narrow(0, 0)  # as the window is
+
+    def test_can_be_read_without_seeing_it(self):
+        count = lambda selector: self.page.run(f"return document.querySelectorAll({selector!r}).length;")
+        for unnamed in ("table th:not([scope])", "table:not(:has(caption))", "img:not([alt])",
+                        "canvas:not([aria-label])", "[role=img]:not([aria-label])"):
+            self.assertEqual(count(unnamed), 0, unnamed)
+        self.assertEqual(count("label select"), count("select"))
+
+
+class OneRun(unittest.TestCase):
+    """The report of a single run, and what is said of files that cannot be understood."""
+
+    def report(self, folder):
+        return subprocess.run([self.program, "report", folder, "--quiet"], capture_output=True, text=True)
+
+    def test_a_run_has_a_report(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch)
+            step = {"step": 1, "ssim": 0.5, "psnr": None}
+            result = {"local": "mp", "seed": 7, "data": "robot",
+                      "rollout": {"model": [step], "copy": [step], "oracle": [step], "step_seconds": 0.1}}
+            (folder / "result.json").write_text(json.dumps(result))
+            self.assertEqual(self.report(folder).returncode, 0)
+            self.assertIn('"variant":"mp"', (folder / "report.html").read_text())
+            result["rollout"]["model"] = []
+            (folder / "result.json").write_text(json.dumps(result))
+            done = self.report(folder)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("report: mp has no steps in its results", done.stderr)
+
+    def test_bad_rollouts(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch) / "bad"
+            make_experiment(folder)
+            for tensors, message in (
+                ({"truth": frames(0)}, "has no tensor 'predicted'"),
+                ({"truth": frames(0), "predicted": ("U8", [1, 3], b"abc")}, "expected 'predicted' with 5 dimensions"),
+                ({"truth": frames(0), "predicted": frames(0), "points": ("F32", [1, 1, 3], bytes(12)),
+                  "colours": ("U8", [2, 3], bytes(6))}, "and a colour for each of them"),
+            ):
+                safetensors(folder / "grf" / "seed-0" / "rollout.safetensors", tensors, {})
+                done = self.report(folder)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(message, done.stderr)
+            safetensors(folder / "grf" / "seed-0" / "rollout.safetensors",
+                        {"truth": frames(0), "predicted": frames(0)}, {"hops": "many"})
+            self.assertIn("expected 1 to 6 for 'hops' in the metadata, got 'many'", self.report(folder).stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", help="the built topomask")
+    parser.add_argument("--screenshots", type=pathlib.Path, help="write light.png, dark.png and narrow.png here")
+    parser.add_argument("--folder", type=pathlib.Path, help="with --screenshots: an experiment that is there already")
+    arguments = parser.parse_args()
+    missing = [name for name, path in zip(("chromedriver", "Chromium"), chromium.find_programs()) if path is None]
+    if missing:
+        print(f"skipped: {' and '.join(missing)} not installed (Debian packages chromium and chromium-driver)")
+        return SKIPPED
+    OneRun.program = arguments.program
+    with tempfile.TemporaryDirectory() as scratch:
+        Report.folder = arguments.folder or pathlib.Path(scratch) / "table"
+        if not arguments.folder:
+            Report.points = make_experiment(Report.folder)
+        subprocess.run([arguments.program, "report", Report.folder, "--quiet"], check=True)
+        with chromium.Browser(scratch) as Report.browser:
+            if arguments.screenshots:
+                chromium.take_screenshots(Report.browser, Report.folder / "report.html", arguments.screenshots)
+                return 0
+            load = unittest.defaultTestLoader.loadTestsFromTestCase
+            suite = unittest.TestSuite([load(Report), load(OneRun)])
+            return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

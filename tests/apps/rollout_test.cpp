@@ -1,0 +1,125 @@
+// Predicted frames beside true ones: sheets, strips and animations.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spng.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "draw/rollout_tensors.h"
+#include "io/files.h"
+#include "support/expect_error.h"
+
+namespace topomask::cli {
+namespace {
+
+using testing::expect_error;
+
+// Two cameras; the prediction is darker by 51 of 255 in the lower half of the second one.
+RolloutFrames small_rollout(std::int64_t steps = 5) {
+  at::Tensor truth = at::full({steps, 2, 4, 6, 3}, 200, at::kByte);
+  for (std::int64_t step = 0; step < steps; ++step) truth[step].select(3, 0).fill_(10 * step);
+  at::Tensor predicted = truth.clone();
+  predicted.select(1, 1).narrow(1, 2, 2).sub_(51).clamp_(0, 255);
+  return rollout_frames(truth, predicted);
+}
+
+struct Decoded {
+  unsigned width = 0, height = 0;
+  std::vector<unsigned char> bytes;
+  std::array<int, 3> at(unsigned x, unsigned y) const {
+    const std::size_t first = (static_cast<std::size_t>(y) * width + x) * 3;
+    return {bytes[first], bytes[first + 1], bytes[first + 2]};
+  }
+};
+
+Decoded decoded(const std::string& png) {
+  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> decoder(spng_ctx_new(0), spng_ctx_free);
+  EXPECT_EQ(spng_set_png_buffer(decoder.get(), png.data(), png.size()), 0);
+  spng_ihdr header{};
+  EXPECT_EQ(spng_get_ihdr(decoder.get(), &header), 0);
+  std::size_t size = 0;
+  EXPECT_EQ(spng_decoded_image_size(decoder.get(), SPNG_FMT_RGB8, &size), 0);
+  Decoded pixels{header.width, header.height, std::vector<unsigned char>(size)};
+  EXPECT_EQ(spng_decode_image(decoder.get(), pixels.bytes.data(), size, SPNG_FMT_RGB8, 0), 0);
+  return pixels;
+}
+
+TEST(RolloutPictures, FramesComeFromBytesAndFromNumbers) {
+  const at::Tensor values = at::tensor({0., .5, 1., 1.2, -3., .25}).view({1, 1, 1, 2, 3});
+  const RolloutFrames frames = rollout_frames(values, values.to(at::kFloat));
+  EXPECT_EQ(frames.truth, (std::vector<std::uint8_t>{0, 128, 255, 255, 0, 64}));
+  EXPECT_EQ(frames.predicted, frames.truth);
+  expect_error([&] { rollout_frames(values, values[0]); }, "expected two tensors [T, C, H, W, 3]");
+  expect_error([&] { rollout_frames(values.to(at::kLong), values.to(at::kLong)); },
+               "of uint8 or floating point");
+}
+
+TEST(RolloutPictures, StripsHoldTheFramesSideBySide) {
+  const RolloutFrames frames = small_rollout();
+  const std::vector<std::uint8_t> truth = rollout_strip(frames, 1, RolloutPart::truth),
+                                  predicted = rollout_strip(frames, 1, RolloutPart::predicted),
+                                  difference = rollout_strip(frames, 1, RolloutPart::difference);
+  const auto red = [](const std::vector<std::uint8_t>& strip, int row, int column) {
+    return static_cast<int>(strip[static_cast<std::size_t>(row * 30 + column) * 3]);
+  };
+  ASSERT_EQ(truth.size(), 4u * 30u * 3u);
+  for (int step = 0; step < 5; ++step) {
+    EXPECT_EQ(red(truth, 3, 6 * step), 10 * step);
+    EXPECT_EQ(red(truth, 0, 6 * step + 1), 200);
+    EXPECT_EQ(red(predicted, 1, 6 * step + 1), 200);
+    EXPECT_EQ(red(predicted, 2, 6 * step + 1), 149);
+    EXPECT_EQ(red(difference, 1, 6 * step + 1), 255);
+    EXPECT_EQ(red(difference, 2, 6 * step + 1), 153);  // .2 of the range is .4 of what is black
+  }
+  EXPECT_EQ(rollout_strip(frames, 0, RolloutPart::truth), rollout_strip(frames, 0, RolloutPart::predicted));
+  expect_error([&] { rollout_strip(frames, 2, RolloutPart::truth); }, "camera must be 0 to 1, got 2");
+}
+
+TEST(RolloutPictures, SheetsShowTheFirstAndTheLastStep) {
+  RolloutSheetOptions options;
+  options.title = "sweep-000003, predicted from frames 4 and 5";
+  options.cameras = {0, 1};
+  options.most_columns = 4;
+  const ContactSheet sheet = rollout_sheet(small_rollout(24), options);
+  ASSERT_EQ(sheet.pictures.size(), 6u);
+  ASSERT_EQ(sheet.pictures[0].size(), 4u);
+  EXPECT_EQ(sheet.row_titles, (std::vector<std::string>{"0: truth", "0: predicted", "0: difference",
+                                                        "1: truth", "1: predicted", "1: difference"}));
+  EXPECT_EQ(sheet.pictures[2].front().label, "step 1, 0.5 s");
+  EXPECT_EQ(sheet.pictures[2].back().label, "step 24, 12.0 s");
+  EXPECT_EQ(sheet.pictures[4][1].pixels[14].red, 149);
+  const std::string path = ::testing::TempDir() + "/rollout-sheet.png";
+  const std::vector<Picture::Text> texts =
+      write_contact_sheet(sheet, {"topomask rollout", "a machine"}, path);
+  const Decoded pixels = decoded(read_file(path));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_GE(texts[i].box.left, 0) << texts[i].text;
+    EXPECT_GE(texts[i].box.top, 0) << texts[i].text;
+    EXPECT_LE(2 * texts[i].box.right(), pixels.width) << texts[i].text;
+    EXPECT_LE(2 * texts[i].box.bottom(), pixels.height) << texts[i].text;
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_FALSE(texts[i].box.overlaps(texts[j].box)) << texts[i].text << " and " << texts[j].text;
+  }
+  std::remove(path.c_str());
+  options.cameras = {2};
+  expect_error([&] { rollout_sheet(small_rollout(), options); }, "camera must be 0 to 1, got 2");
+  expect_error([&] { rollout_sheet({}, {}); }, "expected 0 bytes of both kinds for 0 steps");
+}
+
+TEST(RolloutPictures, AnimationsShowTruthPredictionAndDifference) {
+  const Decoded first = decoded(rollout_animation(small_rollout()));
+  // 32-fold: 6 x 4 pixels become 192 x 128; 4 pixels between pictures.
+  ASSERT_EQ(first.width, 3u * 192 + 8);
+  ASSERT_EQ(first.height, 2u * 128 + 4);
+  EXPECT_EQ(first.at(40, 10), (std::array<int, 3>{200, 200, 200}));
+  EXPECT_EQ(first.at(31, 131), (std::array<int, 3>{255, 255, 255}));              // between the cameras
+  EXPECT_EQ(first.at(196 + 40, 132 + 100), (std::array<int, 3>{149, 149, 149}));  // predicted
+  EXPECT_EQ(first.at(2 * 196 + 40, 132 + 100), (std::array<int, 3>{153, 153, 153}));
+  EXPECT_EQ(first.at(2 * 196 + 40, 100), (std::array<int, 3>{255, 255, 255}));
+}
+
+}  // namespace
+}  // namespace topomask::cli
