@@ -155,7 +155,7 @@ VitEvaluation evaluate_vit(const std::string& checkpoint, const EvaluateOptions&
 // All that is needed to build the module elsewhere, as one JSON object:
 //
 //   image_size, channels, classes, patch, dim, depth, heads, mlp, attention, pooling, dropout,
-//   num_walks, p_halt, max_hops, coupling, share_walks, neighbour_hops, mask_seed
+//   num_walks, p_halt, max_hops, coupling, share_walks, ensembles, absolute, neighbour_hops, mask_seed
 //                  what vit_options_from_json takes
 //   mean, stddev   per channel
 //   class_names    one per class, or none

@@ -81,10 +81,11 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
   const auto data_share = [](const Json& epoch) {
     return epoch.value("data_seconds", 0.0) / std::max(epoch.value("train_seconds", 0.0), 1e-9);
   };
-  Json f = Json::array(), f_layers = Json::array();
+  Json f = Json::array(), key_f = Json::array(), f_layers = Json::array();
   for (const MaskSnapshot& mask : masks) {
     if (!mask.f.defined()) continue;
     f.push_back(to_rows(mask.f));
+    if (mask.key_f.defined()) key_f.push_back(to_rows(mask.key_f));
     f_layers.push_back(mask.layer);
   }
   Json json = {{"attention", attention_variant_name(options.model.attention)},
@@ -112,6 +113,7 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
                {"heads", options.model.heads},
                {"classes", data.class_names}};
   if (!f.empty()) json["f"] = f;  // [layers][heads][k]
+  if (!key_f.empty()) json["key_f"] = key_f;
   if (settings.is_video()) {
     json["encoder"] = word_of(options.model.encoder);
     json["frames"] = options.model.frames;
