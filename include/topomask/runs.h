@@ -36,6 +36,9 @@ struct VitSettings {
   std::string preset = "tiny";
   std::int64_t patch = 0;  // 0: as suits preset and data
   std::uint64_t seed = 0;  // everything random follows from it
+  // Start from the weights of this checkpoint of another run, fitted to the images, classes and masks of this
+  // one (docs/training.md); empty: from random weights.
+  std::string initialise_from;
   std::string device = "cpu";
   VitOptions model;  // sizes of images, classes, patch and seeds come from the data and the fields above
   TrainOptions train;

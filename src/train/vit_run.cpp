@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "core/check.h"
@@ -9,6 +10,7 @@
 #include "topomask/safetensors.h"
 #include "train/checkpoint_file.h"
 #include "train/finished_runs.h"
+#include "train/initialise_from.h"
 
 namespace topomask {
 namespace {
@@ -174,6 +176,11 @@ void check_same_data(const Metadata& saved, const std::string& path, const Metad
   }
 }
 
+// A run that has a checkpoint of its own resumes from that alone.
+bool begins_elsewhere(const RunFolder& folder, const VitSettings& settings) {
+  return !settings.initialise_from.empty() && !std::filesystem::exists(folder.file(kLastCheckpoint));
+}
+
 // Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
 std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings& settings) {
   settings.train_options();
@@ -182,6 +189,8 @@ std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings
     check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
   }
   const std::optional<std::string> text = folder.result();
+  // Before the data are read, which may take long.
+  if (!text && begins_elsewhere(folder, settings)) read_checkpoint_metadata(settings.initialise_from);
   if (!text) return std::nullopt;
   const Json result = parse_result(*text, folder.file(kResultFile));
   return VitRunResult{training_of(result), dump(result)};
@@ -191,6 +200,8 @@ VitRunResult train(RunFolder& folder, const VitSettings& settings, const ImageDa
                    const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
   const ImageTaskOptions options = settings.task_options(data);
   ImageClassification task(data, options);
+  if (begins_elsewhere(folder, settings))
+    initialise_from(settings.initialise_from, options.model, data.class_names, task.parameters());
   const Metadata description = describe_run(settings, data, fingerprint, options.model);
   Trainer trainer(task, settings.train_options(), folder.path(), description);
   trainer.resume([&](const Metadata& saved, const std::string& path) {

@@ -101,6 +101,9 @@ Settings list_settings(VitSettings& s) {
 
   list.section("training");
   list.add("seed", s.seed, "Everything random follows from this number");
+  list.add("initialise-from", s.initialise_from,
+           "Start from the weights of this checkpoint of another run: positions are interpolated, a head for "
+           "other classes starts anew");
   list.add("epochs", s.train.epochs, "Passes over the training images");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
   list.add("learning-rate", s.train.learning_rate, "Highest learning rate, after the warm-up");
