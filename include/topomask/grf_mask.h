@@ -16,9 +16,12 @@ namespace topomask {
 
 // M_hat = Phi Psi^T with learnable f. The walks, the pattern of the features and (where it is asked for) the
 // pattern of M_hat belong to the graph and are made once; only values are computed anew when f changes.
+//
+// Queries and keys share one f, or each have their own (App. D): then M_hat estimates sum_k (f1 * f2)_k W^k.
 class GrfMask : public Mask {
  public:
-  // f: [F] or [heads, F], float; it may require a gradient. One set of walks serves all heads.
+  // f: [F] or [heads, F], or [heads, 2, F] with f of the queries before f of the keys; float; it may require
+  // a gradient. One set of walks serves all heads.
   GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor f);
   // One set of walks per head, as the paper has it; head h with seed derive_seed(seed, h).
   static std::shared_ptr<GrfMask> per_head(const Graph& graph, const FeatureOptions& options, at::Tensor f);
@@ -28,6 +31,9 @@ class GrfMask : public Mask {
   // The same walks and patterns with another f, of any length.
   std::shared_ptr<const GrfMask> with_f(at::Tensor f) const;
   const at::Tensor& f() const { return f_; }
+  // [heads, F], differentiable in f(). Keys use the queries' unless they have their own.
+  at::Tensor query_f() const;
+  at::Tensor key_f() const;
   const GraphFeatures& features(std::int64_t head = 0) const;
   std::int64_t feature_nnz() const;  // of Phi, over all sets of walks
   // Counts the entries of M_hat, which makes its pattern; the profile estimates them before that.
@@ -52,7 +58,7 @@ class GrfMask : public Mask {
   std::vector<SparseEntries> compute_entries() const;
 
   std::shared_ptr<Symbolic> symbolic_;
-  at::Tensor f_;  // [heads, F]
+  at::Tensor f_;  // [heads, F] or [heads, 2, F]
 };
 
 // M_alpha = sum_k alpha_k W^k exactly: matrix-free by Horner's rule, dense on demand.

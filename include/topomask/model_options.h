@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "topomask/features.h"
 #include "topomask/walks.h"
 #include "topomask/words.h"
 
@@ -18,6 +19,8 @@ enum class AttentionVariant {
   softmax_grf,       // softmax weights times the mask of `grf`: log M added to the logits (the paper's text)
   softmax_grf_bias,  // the mask of `grf` itself added to the logits (as public code does)
   linear,            // unmasked, phi(x) = ReLU(x d^-1/4) + 1e-3
+  performer,         // unmasked, phi = positive random features of the softmax kernel (FAVOR+)
+  performer_grf,     // the same with the mask of `grf`
   toeplitz,          // |b| with one parameter for each offset between two patches
   power_series,      // |M_alpha| exactly, alpha = f * f: `grf` with infinitely many walks
   grf,               // |Phi Phi^T|, graph random features
@@ -30,14 +33,22 @@ std::string attention_variant_name(AttentionVariant variant);  // "softmax+grf",
 AttentionVariant parse_attention_variant(const std::string& name);
 const std::vector<std::string>& attention_variant_names();
 
-// The walks of `grf`, `softmax+grf`, `grf-asymmetric` and `ad-hoc`, and the length of f.
+// The walks of `grf`, `softmax+grf`, `performer+grf`, `grf-asymmetric` and `ad-hoc`, and the length of f.
 struct MaskOptions {
   std::int64_t num_walks = 20;
   double p_halt = 0.1;
   int max_hops = 10;
   Coupling coupling = Coupling::independent;
-  bool share_walks = false;  // one set for all heads and layers; the paper has one for each
-  int neighbour_hops = 1;    // neighbours: how far they reach
+  bool share_walks = false;                 // one set for all heads and layers; the paper has one for each
+  Ensembles ensembles = Ensembles::shared;  // of all but `grf-asymmetric`
+  bool key_f = false;                       // keys learn an f of their own (App. D); also of `power-series`
+  bool absolute = true;                     // |M| is used in place of M
+  // The graph of the tokens: "grid", "diagonals" (also cells that touch at a corner), or
+  // "knn:K[,jitter=J][,seed=S]": the K nearest neighbours of cells moved by up to J along each axis, joined
+  // if either is near the other, with the weight exp(-distance^2 / 2). Not of `toeplitz`, which needs the
+  // grid, and `learned-features`, which knows of no graph.
+  std::string patch_graph = "grid";
+  int neighbour_hops = 1;  // neighbours: how far they reach
   std::uint64_t seed = 0;
 };
 
@@ -71,6 +82,7 @@ struct VitOptions {
   InitialWeights initial_weights = InitialWeights::xavier;
   double initial_positions = 0.02;  // standard deviation of the position embeddings
   AttentionVariant attention = AttentionVariant::grf;
+  std::int64_t random_features = 64;  // of `performer` and `performer+grf`, per head
   MaskOptions mask;
   std::uint64_t seed = 0;  // of the initial weights
 

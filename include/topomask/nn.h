@@ -58,13 +58,15 @@ struct MaskSite {
 };
 // The mask of a variant on a grid of tokens, or null where attention has none. f_k = e^(-0.01 k), Toeplitz
 // parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
-// kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask).
+// kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask) unless the options say otherwise.
+// With MaskOptions::key_f, `f` is [heads, 2, max_hops + 1]: of the queries, then of the keys.
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site);
 
 // The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2. Likewise a path of moments,
-// with 2, and a grid of moments, rows and columns, with 6.
-Graph patch_graph(const std::vector<std::int64_t>& grid);
+// with 2, and a grid of moments, rows and columns, with 6. Other graphs of the same tokens:
+// MaskOptions::patch_graph.
+Graph patch_graph(const std::vector<std::int64_t>& grid, const std::string& description = "grid");
 
 // What a layer adds to the residual stream: values + bias, apart so that whoever adds them needs one pass.
 struct Branch {
@@ -86,7 +88,8 @@ struct ResidualStream {
 class SelfAttentionImpl : public torch::nn::Module {
  public:
   SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
-                    std::shared_ptr<MaskModule> mask, std::int64_t num_global);
+                    std::shared_ptr<MaskModule> mask, std::int64_t num_global,
+                    const FeatureMap& random_features = {.kind = FeatureMapKind::favor});
   at::Tensor forward(const at::Tensor& x);
   // The same before it is added up, with mask()->mask() or null.
   Branch branch(const at::Tensor& x, const MaskPtr& mask);
@@ -97,6 +100,7 @@ class SelfAttentionImpl : public torch::nn::Module {
 
   std::int64_t heads_, num_global_;
   AttentionVariant variant_;
+  FeatureMap random_features_;  // of performers
   torch::nn::Linear qkv_ = nullptr, projection_ = nullptr;
   std::shared_ptr<MaskModule> mask_;
 };

@@ -36,6 +36,9 @@ struct VitSettings {
   std::string preset = "tiny";
   std::int64_t patch = 0;  // 0: as suits preset and data
   std::uint64_t seed = 0;  // everything random follows from it
+  // Start from the weights of this checkpoint of another run, fitted to the images, classes and masks of this
+  // one (docs/training.md); empty: from random weights.
+  std::string initialise_from;
   std::string device = "cpu";
   VitOptions model;  // sizes of images, classes, patch and seeds come from the data and the fields above
   TrainOptions train;
@@ -173,7 +176,7 @@ VitEvaluation evaluate_vit(const std::string& checkpoint, const EvaluateOptions&
 // All that is needed to build the module elsewhere, as one JSON object:
 //
 //   image_size, channels, classes, patch, dim, depth, heads, mlp, attention, pooling, dropout,
-//   num_walks, p_halt, max_hops, coupling, share_walks, neighbour_hops, mask_seed
+//   num_walks, p_halt, max_hops, coupling, share_walks, ensembles, absolute, neighbour_hops, mask_seed
 //                  what vit_options_from_json takes
 //   mean, stddev   per channel
 //   class_names    one per class, or none

@@ -49,8 +49,8 @@ class VisionTransformer(nn.Module):
         patch: side of a square patch.
         options: what else `topomask train vit` takes: channels, classes, dim, depth, heads, mlp (width of a
             token, blocks, heads, width inside the MLP), attention ("grf", "linear", "softmax", ...), pooling
-            ("mean" or "cls"), dropout, num_walks, p_halt, max_hops, coupling, share_walks, neighbour_hops (of
-            the masks), mask_seed.
+            ("mean" or "cls"), dropout, num_walks, p_halt, max_hops, coupling, share_walks, ensembles, absolute,
+            neighbour_hops (of the masks), mask_seed.
     """
 
     def __init__(self, image_size: int | tuple[int, int], patch: int, **options: Any) -> None:

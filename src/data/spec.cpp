@@ -6,7 +6,8 @@
 
 namespace topomask {
 
-DataSpec::DataSpec(const std::string& spec, std::string_view form) : spec_(spec), form_(form) {
+DataSpec::DataSpec(const std::string& spec, std::string_view form, std::string_view option)
+    : spec_(spec), form_(form), option_(option) {
   const std::size_t colon = spec.find(':');
   if (colon == std::string::npos) return;
   std::string_view rest = std::string_view(spec).substr(colon + 1);
@@ -50,7 +51,7 @@ void DataSpec::finish() const {
 }
 
 void DataSpec::complain(const std::string& problem) const {
-  fail("--data {}: {} (the form is {})", spec_, problem, form_);
+  fail("{} {}: {} (the form is {})", option_, spec_, problem, form_);
 }
 
 }  // namespace topomask

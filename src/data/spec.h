@@ -1,4 +1,4 @@
-// The words of a `--data` description: kind:subject,key=value,key=value.
+// The words of a `--data` description, or of another of its form: kind:subject,key=value,key=value.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace topomask {
 // Each complaint names the whole description and its form.
 class DataSpec {
  public:
-  DataSpec(const std::string& spec, std::string_view form);
+  // `option`: what the user calls the description.
+  DataSpec(const std::string& spec, std::string_view form, std::string_view option = "--data");
 
   const std::string& subject() const { return subject_; }  // what follows the colon
   // The subject as a whole number in [least, most].
@@ -49,7 +50,7 @@ class DataSpec {
  private:
   const std::string* take(const std::string& key);
 
-  std::string spec_, form_, subject_;
+  std::string spec_, form_, option_, subject_;
   std::map<std::string, std::string> values_;
   std::vector<std::string> known_;
 };

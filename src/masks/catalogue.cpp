@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
@@ -119,12 +120,31 @@ class Order {
 
   // f or alpha: terms 0 .. last of the setting `init`, which names a kernel or lists the terms themselves.
   at::Tensor series(std::string_view name, std::int64_t last, bool of_modulation) const {
-    const std::string init = text("init");
+    return parameter(name, terms_of("init", last, of_modulation).unsqueeze(0));
+  }
+  // f of walks: [heads, terms], or [heads, 2, terms] where the keys have their own.
+  at::Tensor modulations(std::int64_t last, bool of_modulation) const {
+    const auto given = request_.parameters.find("f");
+    const bool tensor_has_both = given != request_.parameters.end() && given->second.dim() == 3;
+    if (!is_given("key_init") && !tensor_has_both) return series("f", last, of_modulation);
+    check(of_modulation, "{}: asymmetric ensembles have one-hot keys, which have no f of their own",
+          label("key_init"));
+    check(tensor_has_both || given == request_.parameters.end(),
+          "{}: f must be [heads, 2, max_hops + 1] where the keys have their own, got {}", label("key_init"),
+          given == request_.parameters.end() ? "" : describe(given->second));
+    const std::string_view of_keys = is_given("key_init") ? "key_init" : "init";
+    return parameter("f",
+                     at::stack({terms_of("init", last, true), terms_of(of_keys, last, true)}).unsqueeze(0));
+  }
+
+ private:
+  at::Tensor terms_of(std::string_view setting_name, std::int64_t last, bool of_modulation) const {
+    const std::string init = text(setting_name);
     std::vector<double> terms;
     if (begins_with_number(init)) {
-      terms = parse_numbers(init, label("init"));
+      terms = parse_numbers(init, label(setting_name));
       check(static_cast<std::int64_t>(terms.size()) <= last + 1,
-            "{}: expected at most {} numbers (hops 0 to {}), got {}", label("init"), last + 1, last,
+            "{}: expected at most {} numbers (hops 0 to {}), got {}", label(setting_name), last + 1, last,
             terms.size());
     } else {
       const NodeKernel kernel = NodeKernel::parse(init);
@@ -132,10 +152,8 @@ class Order {
       terms = of_modulation ? kernel.modulation_up_to(power) : kernel.coefficients_up_to(power);
     }
     terms.resize(static_cast<std::size_t>(last) + 1, 0.0);
-    return parameter(name, at::tensor(terms, at::kDouble).unsqueeze(0));
+    return at::tensor(terms, at::kDouble);
   }
-
- private:
   const MaskSetting& setting(std::string_view name) const {
     std::vector<std::string_view> names;
     for (const MaskSetting& known : info_.settings) {
@@ -203,7 +221,7 @@ bool has_one_set_of_walks(const Order& order) {
 WalkMaskPlan plan_grf(const Order& order) {
   WalkMaskPlan plan;
   plan.features = feature_options(order);
-  plan.f = order.series("f", plan.features.walks.max_hops, plan.features.ensembles != Ensembles::asymmetric);
+  plan.f = order.modulations(plan.features.walks.max_hops, plan.features.ensembles != Ensembles::asymmetric);
   plan.normalisation = order.normalisation();
   if (has_one_set_of_walks(order) && !order.flag("shared_walks"))
     plan.features.walks.seed = derive_seed(plan.features.walks.seed, 0);
@@ -368,6 +386,9 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
       {"init", SettingType::text, default_kernel(),
        "f at the start, the same for every head: a node kernel by its name (its modulation, or its "
        "coefficients for asymmetric ensembles), or the numbers f_0, f_1, ... (zero beyond)"},
+      {"key_init", SettingType::text, "",
+       "f of the keys at the start, if they are to have their own: a kernel or numbers, as init; else the "
+       "keys use the queries' f"},
       {"ensembles", SettingType::word, ensembles,
        "walks of the keys: shared (the queries' own; the diagonal is biased upwards), independent "
        "(unbiased), or asymmetric (one-hot keys: M estimates sum_k f_k W^k)"},
@@ -383,7 +404,8 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
   };
 }
 
-constexpr MaskParameter kF = {"f", "[heads, max_hops + 1]", "the series of init"};
+constexpr MaskParameter kF = {"f", "[heads, max_hops + 1], or with key_init [heads, 2, max_hops + 1]",
+                              "the series of init, and of key_init"};
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries = {
@@ -675,7 +697,9 @@ WalkMaskPlan plan_walk_mask(MaskRequest request) {
         "mask '{}': has {} heads with walks of their own; over ranks one set of walks serves all heads "
         "(shared_walks)",
         request.mask, order.heads());
-  return plan_grf(order);
+  WalkMaskPlan plan = plan_grf(order);
+  check(plan.f.dim() == 2, "mask '{}': over ranks the keys use the queries' f (no key_init)", request.mask);
+  return plan;
 }
 
 MaskPtr make_mask(const MaskRequest& request) {

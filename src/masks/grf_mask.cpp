@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
@@ -14,6 +15,7 @@
 #include "core/check.h"
 #include "core/gpu.h"
 #include "core/random.h"
+#include "core/tensors.h"
 #include "masks/arguments.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/gpu.h"
@@ -35,6 +37,17 @@ at::Tensor as_rows(const char* owner, const char* argument, at::Tensor f) {
             (f.scalar_type() == at::kFloat || f.scalar_type() == at::kDouble),
         "{}: {} must be a non-empty float32 or float64 tensor [terms] or [heads, terms]", owner, argument);
   return f.dim() == 1 ? f.unsqueeze(0) : f;
+}
+
+// f of the masks of walks: as_rows, or with a second row for the keys.
+at::Tensor as_modulations(at::Tensor f) {
+  const bool both = f.defined() && f.dim() == 3 && f.size(1) == 2 && f.numel() > 0;
+  check(both || !f.defined() || f.dim() < 3,
+        "GrfMask: f must be [terms], [heads, terms] or [heads, 2, terms] (of queries and keys), got {}",
+        describe(f));
+  if (!both) return as_rows("GrfMask", "f", std::move(f));
+  as_rows("GrfMask", "f", f.select(1, 0));
+  return f;
 }
 
 // Entries of each column.
@@ -67,6 +80,8 @@ struct GrfMask::Symbolic {
     double value_products = -1;  // that new values of the product sum
 
     bool one_hot_keys() const { return features.ensembles == Ensembles::asymmetric; }
+    // Whether Psi has the values of Phi: the same walks, and no f of the keys' own.
+    bool is_square(const at::Tensor& f) const { return query == key && f.dim() == 2; }
     const ProductPatterns& product_patterns() {
       std::call_once(product_once, [&] { product = make_product_patterns(query, key); });
       return product;
@@ -90,7 +105,7 @@ struct GrfMask::Symbolic {
 };
 
 GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor f)
-    : symbolic_(std::make_shared<Symbolic>()), f_(as_rows("GrfMask", "f", std::move(f))) {
+    : symbolic_(std::make_shared<Symbolic>()), f_(as_modulations(std::move(f))) {
   check(features.size() == 1 || static_cast<std::int64_t>(features.size()) == f_.size(0),
         "GrfMask: features must be one set of walks or one per head ({}), got {}", f_.size(0),
         features.size());
@@ -98,6 +113,9 @@ GrfMask::GrfMask(std::vector<GraphFeatures> features, at::Tensor f)
   for (GraphFeatures& own : features) {
     check(own.query.row_ptr.device() == device, "GrfMask: f must be on {} like the features, got {}",
           own.query.row_ptr.device().str(), device.str());
+    check(f_.dim() == 2 || own.ensembles != Ensembles::asymmetric,
+          "GrfMask: asymmetric ensembles have one-hot keys without an f of their own; use shared or "
+          "independent ones");
     auto set = std::make_unique<Symbolic::Set>();
     const bool shared = own.key.col.is_same(own.query.col);
     set->query = pattern_of(own.query);
@@ -111,7 +129,7 @@ GrfMask::GrfMask(const Graph& graph, const FeatureOptions& options, at::Tensor f
     : GrfMask(std::vector<GraphFeatures>{sample_features(graph, options)}, std::move(f)) {}
 
 std::shared_ptr<GrfMask> GrfMask::per_head(const Graph& graph, const FeatureOptions& options, at::Tensor f) {
-  at::Tensor rows = as_rows("GrfMask", "f", std::move(f));
+  at::Tensor rows = as_modulations(std::move(f));
   std::vector<GraphFeatures> features;
   for (std::int64_t head = 0; head < rows.size(0); ++head) {
     FeatureOptions own = options;
@@ -122,7 +140,8 @@ std::shared_ptr<GrfMask> GrfMask::per_head(const Graph& graph, const FeatureOpti
 }
 
 std::shared_ptr<const GrfMask> GrfMask::with_f(at::Tensor f) const {
-  at::Tensor rows = as_rows("GrfMask", "f", std::move(f));
+  at::Tensor rows = as_modulations(std::move(f));
+  check(rows.dim() == 2 || !symbolic_->sets[0]->one_hot_keys(), "GrfMask: one-hot keys have no f");
   check(symbolic_->shared() || rows.size(0) == heads(),
         "GrfMask: f must have one row per set of walks ({}), got {}", heads(), rows.size(0));
   check(rows.device() == f_.device(), "GrfMask: f must be on {} as the walks, got {}", f_.device().str(),
@@ -154,14 +173,22 @@ std::int64_t GrfMask::num_nodes() const {
   return symbolic_->sets[0]->query->num_nodes();
 }
 
+at::Tensor GrfMask::query_f() const {
+  return f_.dim() == 3 ? f_.select(1, 0) : f_;
+}
+
+at::Tensor GrfMask::key_f() const {
+  return f_.dim() == 3 ? f_.select(1, 1) : f_;
+}
+
 // [heads that use the set, nnz]
 at::Tensor GrfMask::query_values(std::size_t set) const {
-  return symbolic_->sets[set]->features.query.values(symbolic_->rows_of(f_, set));
+  return symbolic_->sets[set]->features.query.values(symbolic_->rows_of(query_f(), set));
 }
 
 at::Tensor GrfMask::key_values(std::size_t set) const {
   const Symbolic::Set& s = *symbolic_->sets[set];
-  const at::Tensor f = symbolic_->rows_of(f_, set);
+  const at::Tensor f = symbolic_->rows_of(key_f(), set);
   if (s.one_hot_keys()) return at::ones({f.size(0), s.key->nnz()}, f.options());
   return s.features.key.values(f);
 }
@@ -172,7 +199,7 @@ at::Tensor GrfMask::multiply(const at::Tensor& x, bool transposed) const {
     const Symbolic::Set& s = *symbolic_->sets[set];
     const at::Tensor query = query_values(set).to(x.scalar_type());
     if (s.one_hot_keys()) return sparse_matmul(s.query, query, columns, transposed);
-    const at::Tensor key = s.query == s.key ? query : key_values(set).to(x.scalar_type());
+    const at::Tensor key = s.is_square(f_) ? query : key_values(set).to(x.scalar_type());
     // M = Phi Psi^T, M^T = Psi Phi^T.
     return transposed ? sparse_matmul(s.key, key, sparse_matmul(s.query, query, columns, true), false)
                       : sparse_matmul(s.query, query, sparse_matmul(s.key, key, columns, true), false);
@@ -209,7 +236,7 @@ std::vector<SparseEntries> GrfMask::compute_entries() const {
       result.push_back({s.query, query});
       continue;
     }
-    const at::Tensor key = s.query == s.key ? query : key_values(set);
+    const at::Tensor key = s.is_square(f_) ? query : key_values(set);
     const ProductPatterns& patterns = s.product_patterns();
     result.push_back({patterns.product, sparse_product(patterns, query, key)});
   }
@@ -230,14 +257,18 @@ std::vector<at::Tensor> GrfMask::entry_gradients(const std::vector<at::Tensor>& 
     Symbolic::Set& s = *symbolic_->sets[set];
     const WalkFeatures &queries = s.features.query, &keys = s.features.key;
     const at::Tensor of_entries = of_values[set].to(f_.scalar_type());
-    const std::int64_t terms = f_.size(1);
+    const std::int64_t terms = f_.size(-1);
     if (s.one_hot_keys()) {
       of_f.push_back(queries.values_gradient(of_entries, terms));
       continue;
     }
-    const at::Tensor query = query_values(set), key = s.query == s.key ? query : key_values(set);
+    const at::Tensor query = query_values(set), key = s.is_square(f_) ? query : key_values(set);
     const auto [of_query, of_key] = sparse_product_gradients(s.product_patterns(), query, key, of_entries);
     at::Tensor sum = queries.values_gradient(of_query, terms);
+    if (f_.dim() == 3) {
+      of_f.push_back(at::stack({sum, keys.values_gradient(of_key, terms)}, 1));
+      continue;
+    }
     if (of_key.defined()) sum += keys.values_gradient(of_key, terms);
     of_f.push_back(sum);
   }
@@ -254,7 +285,7 @@ std::vector<SparseFactors> GrfMask::sparse_factors() const {
   for (std::size_t set = 0; set < symbolic_->sets.size(); ++set) {
     const Symbolic::Set& s = *symbolic_->sets[set];
     const at::Tensor query = query_values(set);
-    factors.push_back({{s.query, query}, {s.key, s.query == s.key ? query : key_values(set)}});
+    factors.push_back({{s.query, query}, {s.key, s.is_square(f_) ? query : key_values(set)}});
   }
   return factors;
 }
@@ -279,7 +310,7 @@ MaskProfile GrfMask::profile() const {
     // The host waits for the count, which it must not while a CUDA graph is captured.
     if (set->value_products < 0 && capture_id(f_.device()) == 0)
       set->value_products = count_value_products(*set->query, *set->key);
-    if (set->query != set->key) values += static_cast<double>(set->features.key.num_deposits());
+    if (!set->is_square(f_)) values += static_cast<double>(set->features.key.num_deposits());
     values += std::max(0.0, set->value_products);
     if (set->product.product) {
       entries += static_cast<double>(set->product.product->nnz());

@@ -1,5 +1,8 @@
 #include "core/check.h"
 #include "core/suggest.h"
+#include "models/token_stacks.h"
+#include "nn/patch_graph.h"
+#include "nn/rules.h"
 #include "topomask/model_options.h"
 
 namespace topomask {
@@ -11,13 +14,15 @@ std::span<const Word<AttentionVariant>> words<AttentionVariant>() {
       {AttentionVariant::softmax_grf, "softmax+grf", "softmax weights times the mask of grf"},
       {AttentionVariant::softmax_grf_bias, "softmax+grf-bias", "the mask of grf added to the logits"},
       {AttentionVariant::linear, "linear", "unmasked"},
+      {AttentionVariant::performer, "performer", "unmasked, positive random features of softmax (FAVOR+)"},
+      {AttentionVariant::performer_grf, "performer+grf", "these with the mask of grf"},
       {AttentionVariant::toeplitz, "toeplitz", "|b| with one parameter per offset between two patches"},
       {AttentionVariant::power_series, "power-series", "|M| exactly, grf with infinitely many walks"},
       {AttentionVariant::grf, "grf", "|Phi Phi^T|, graph random features"},
       {AttentionVariant::grf_asymmetric, "grf-asymmetric", "|Phi|, one-hot keys"},
       {AttentionVariant::ad_hoc, "ad-hoc", "grf without importance weights"},
       {AttentionVariant::learned_features, "learned-features", "|F F^T|, N learned numbers per patch"},
-      {AttentionVariant::neighbours, "neighbours", "1 within a few steps on the grid, else 0"},
+      {AttentionVariant::neighbours, "neighbours", "1 within a few steps on the patch graph, else 0"},
   };
   return kWords;
 }
@@ -93,6 +98,15 @@ void check_vit_options(const VitOptions& o) {
         "vit: temporal-layers must be 1 or more with a factorised encoder, got {}", o.temporal_layers);
   check(o.mask.num_walks >= 1, "mask: walks must be 1 or more, got {}", o.mask.num_walks);
   check(o.mask.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", o.mask.max_hops);
+  check(o.random_features >= 1, "vit: random-features must be 1 or more, got {}", o.random_features);
+  const PatchGraph graph = parse_patch_graph(o.mask.patch_graph);
+  for (const TokenStack& stack : token_stacks(o)) {
+    check(!o.mask.key_f || !has_f(stack.attention) ||
+              mask_ensembles(stack.attention, o.mask) != Ensembles::asymmetric,
+          "mask: key-f: asymmetric ensembles have one-hot keys, which have no f of their own");
+    check(stack.attention != AttentionVariant::toeplitz || graph.kind == PatchGraph::Kind::grid,
+          "mask: toeplitz needs --patch-graph grid, got '{}'", o.mask.patch_graph);
+  }
 }
 
 const std::vector<std::string>& vit_preset_names(Encoder encoder) {

@@ -1,6 +1,7 @@
 #include "models/token_encoder.h"
 
 #include "nn/batch_dropout.h"
+#include "nn/rules.h"
 
 namespace topomask {
 
@@ -17,7 +18,11 @@ TokenEncoder::TokenEncoder(torch::nn::Module& owner, const VitOptions& options, 
   for (std::int64_t layer = 0; layer < stack.layers; ++layer) {
     site.layer = stack.first_layer + layer;
     masks.push_back(make_mask_module(stack.attention, options.mask, site));
-    SelfAttention attention(options.embedding, options.heads, stack.attention, masks.back(), num_global);
+    const FeatureMap random_features = {.kind = FeatureMapKind::favor,
+                                        .num_features = options.random_features,
+                                        .seed = layer_feature_seed(options.seed, site.layer)};
+    SelfAttention attention(options.embedding, options.heads, stack.attention, masks.back(), num_global,
+                            random_features);
     blocks_->push_back(TransformerBlock(options.embedding, options.mlp, options.dropout, attention));
   }
   mask_bank_ = MaskBank(std::move(masks));

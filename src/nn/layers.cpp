@@ -62,8 +62,9 @@ at::Tensor ResidualStream::total() const {
 }
 
 SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads, AttentionVariant variant,
-                                     std::shared_ptr<MaskModule> mask, std::int64_t num_global)
-    : heads_(heads), num_global_(num_global), variant_(variant) {
+                                     std::shared_ptr<MaskModule> mask, std::int64_t num_global,
+                                     const FeatureMap& random_features)
+    : heads_(heads), num_global_(num_global), variant_(variant), random_features_(random_features) {
   check(heads >= 1 && embedding % heads == 0,
         "SelfAttention: the embedding must be a multiple of the heads, got {} and {}", embedding, heads);
   qkv_ = register_module("qkv", torch::nn::Linear(embedding, 3 * embedding));
@@ -77,13 +78,19 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
   if (variant_ == AttentionVariant::softmax_grf_bias) return biased_attention(q, k, v, *mask, num_global_);
   AttentionOptions options;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  if (mask != nullptr) {
-    if (num_global_ > 0) mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
-  } else if (few_on_tensor_cores(q)) {
+  if (mask != nullptr && num_global_ > 0)
+    mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
+  if (has_random_features(variant_)) {
+    if (mask == nullptr) mask = std::make_shared<NoMask>(q.size(2), q.device());
+    options.feature_map = random_features_;
+    // Exponentials of projections want more digits than bfloat16 has.
+    const at::ScalarType dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return attention(q.to(dtype), k.to(dtype), v.to(dtype), mask, options).to(q.scalar_type());
+  }
+  if (mask == nullptr) {
+    if (!few_on_tensor_cores(q)) return linear_attention(q, k, v);
     mask = std::make_shared<DenseMask>(at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kFloat)));
     options.engine = Engine::dense;
-  } else {
-    return linear_attention(q, k, v);
   }
   if (variant_ == AttentionVariant::softmax_grf) options.kind = AttentionKind::softmax;
   options.feature_map.epsilon = feature_epsilon(q.size(-1));

@@ -23,9 +23,13 @@ std::int64_t num_tokens(const std::vector<std::int64_t>& grid) {
   return count;
 }
 
-// [heads, max_hops + 1]
-at::Tensor first_f(std::int64_t heads, int max_hops) {
-  return initial_f(max_hops).repeat({heads, 1});
+// [heads, max_hops + 1], or [heads, 2, max_hops + 1] where the keys have their own.
+at::Tensor first_f(std::int64_t heads, int max_hops, bool key_f = false) {
+  return key_f ? initial_f(max_hops).repeat({heads, 2, 1}) : initial_f(max_hops).repeat({heads, 1});
+}
+
+at::Tensor as_used(const at::Tensor& matrix, bool absolute) {
+  return absolute ? matrix.abs() : matrix;
 }
 
 // The walks of a few nodes as dense matrices: T_k holds the loads that hop k leaves, Phi = sum_k f_k T_k. Two
@@ -79,7 +83,7 @@ class Square : public torch::autograd::Function<Square> {
 template <bool kSquared>
 class DenseSeriesModule final : public DenseMaskModule {
  public:
-  DenseSeriesModule(at::Tensor terms, std::int64_t heads) {
+  DenseSeriesModule(at::Tensor terms, std::int64_t heads, bool absolute) : absolute_(absolute) {
     terms_ = register_buffer("terms", std::move(terms));
     f_ = register_parameter("f", first_f(heads, static_cast<int>(terms_.size(1)) - 1));
   }
@@ -92,10 +96,40 @@ class DenseSeriesModule final : public DenseMaskModule {
     const at::Tensor sum =
         head_terms.defined() ? TermSum::apply(f, head_terms.flatten(2)) : at::matmul(f, terms_[0].flatten(1));
     const at::Tensor matrix = sum.view({heads, nodes, nodes});
-    return (kSquared ? Square::apply(matrix) : matrix).abs();
+    return as_used(kSquared ? Square::apply(matrix) : matrix, absolute_);
   }
 
  private:
+  bool absolute_;
+  at::Tensor terms_, f_;
+};
+
+// |Phi Psi^T| where the keys have walks or an f of their own.
+class DenseProductModule final : public DenseMaskModule {
+ public:
+  // terms: [1 or heads, 1 or 2, max_hops + 1, N, N], of the queries and, where they differ, of the keys.
+  DenseProductModule(at::Tensor terms, std::int64_t heads, const MaskOptions& options)
+      : absolute_(options.absolute) {
+    terms_ = register_buffer("terms", std::move(terms));
+    f_ = register_parameter("f", first_f(heads, options.max_hops, options.key_f));
+  }
+
+  const at::Tensor& parameter() const override { return f_; }
+  at::Tensor head_constants() const override { return terms_.size(0) == 1 ? at::Tensor() : terms_; }
+  at::Tensor shared_constants() const override { return terms_.size(0) == 1 ? terms_ : at::Tensor(); }
+  at::Tensor matrices(const at::Tensor& f, const at::Tensor& head_terms) const override {
+    const auto features = [&](std::int64_t side) {  // 0: of the queries, 1: of the keys
+      const at::Tensor own_f = f.dim() == 3 ? f.select(1, side) : f;
+      const at::Tensor all = head_terms.defined() ? head_terms : terms_;
+      const at::Tensor own = all.select(1, std::min(side, all.size(1) - 1)).flatten(2);  // [., K, N N]
+      const at::Tensor sum = head_terms.defined() ? TermSum::apply(own_f, own) : at::matmul(own_f, own[0]);
+      return sum.view({f.size(0), terms_.size(3), terms_.size(4)});
+    };
+    return as_used(at::bmm(features(0), features(1).transpose(1, 2)), absolute_);
+  }
+
+ private:
+  bool absolute_;
   at::Tensor terms_, f_;
 };
 
@@ -109,13 +143,14 @@ WalkFeatures moved(WalkFeatures features, c10::Device device) {
 // The same for graphs that are too large to write the mask out.
 class SparseSeriesModule final : public MaskModule {
  public:
-  SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets)
-      : walks_(std::move(walks)), num_sets_(num_sets) {
+  SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets, bool absolute)
+      : walks_(std::move(walks)), num_sets_(num_sets), absolute_(absolute) {
     f_ = register_parameter("f", walks_->f().clone());
   }
 
   MaskPtr mask() const override {
     follow_parameters();
+    if (!absolute_) return walks_->with_f(f_);
     return std::make_shared<AbsoluteMask>(walks_->with_f(f_));
   }
 
@@ -135,6 +170,7 @@ class SparseSeriesModule final : public MaskModule {
 
   mutable std::shared_ptr<GrfMask> walks_;
   std::int64_t num_sets_;
+  bool absolute_;
   at::Tensor f_;
 };
 
@@ -148,8 +184,8 @@ std::int64_t num_offsets(const std::vector<std::int64_t>& grid) {
 // gathered, which costs less than the transforms of a fast product.
 class GatheredToeplitzModule final : public DenseMaskModule {
  public:
-  GatheredToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads)
-      : nodes_(num_tokens(grid)) {
+  GatheredToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads, bool absolute)
+      : nodes_(num_tokens(grid)), absolute_(absolute) {
     offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
     const at::Tensor node = at::arange(nodes_);
     at::Tensor index = at::zeros({nodes_, nodes_}, at::kLong);
@@ -166,45 +202,50 @@ class GatheredToeplitzModule final : public DenseMaskModule {
   at::Tensor shared_constants() const override { return index_; }
   at::Tensor matrices(const at::Tensor& offsets, const at::Tensor&) const override {
     // Module::to converts buffers of whole numbers as well, hence the kLong.
-    return offsets.abs().index_select(1, index_.to(at::kLong)).view({offsets.size(0), nodes_, nodes_});
+    return as_used(offsets, absolute_)
+        .index_select(1, index_.to(at::kLong))
+        .view({offsets.size(0), nodes_, nodes_});
   }
 
  private:
   std::int64_t nodes_;
+  bool absolute_;
   at::Tensor offsets_, index_;
 };
 
 class ToeplitzModule final : public MaskModule {
  public:
-  ToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads) : grid_(grid) {
+  ToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads, bool absolute)
+      : grid_(grid), transform_(absolute ? OffsetTransform::absolute : OffsetTransform::none) {
     offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
   }
 
-  MaskPtr mask() const override {
-    return std::make_shared<ToeplitzMask>(grid_, offsets_, OffsetTransform::absolute);
-  }
+  MaskPtr mask() const override { return std::make_shared<ToeplitzMask>(grid_, offsets_, transform_); }
 
  private:
   std::vector<std::int64_t> grid_;
+  OffsetTransform transform_;
   at::Tensor offsets_;
 };
 
 class LearnedFeaturesModule final : public DenseMaskModule {
  public:
-  LearnedFeaturesModule(std::int64_t nodes, const MaskSite& site, std::uint64_t seed) {
+  LearnedFeaturesModule(std::int64_t nodes, const MaskSite& site, const MaskOptions& options)
+      : absolute_(options.absolute) {
     features_ = register_parameter("features", at::empty({site.heads, nodes, nodes}));
     // Independent columns, or all of them would learn the same; their products are 1 on average.
     const double scale = 1 / std::sqrt(static_cast<double>(nodes));
-    fill_normal(features_, scale, scale, derive_seed(seed, static_cast<std::uint64_t>(site.layer)),
+    fill_normal(features_, scale, scale, derive_seed(options.seed, static_cast<std::uint64_t>(site.layer)),
                 "features");
   }
 
   const at::Tensor& parameter() const override { return features_; }
   at::Tensor matrices(const at::Tensor& features, const at::Tensor&) const override {
-    return Square::apply(features).abs();
+    return as_used(Square::apply(features), absolute_);
   }
 
  private:
+  bool absolute_;
   at::Tensor features_;
 };
 
@@ -228,24 +269,32 @@ FeatureOptions feature_options(AttentionVariant variant, const MaskOptions& opti
   // One ensemble for each layer and, through GrfMask::per_head, for each head.
   features.walks.seed = layer_walk_seed(options, site.layer);
   features.importance_weights = has_importance_weights(variant);
-  features.ensembles = mask_ensembles(variant);
+  features.ensembles = mask_ensembles(variant, options);
   return features;
 }
 
 std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site, const Graph& graph) {
   const FeatureOptions features = feature_options(variant, options, site);
-  const at::Tensor f = first_f(site.heads, options.max_hops);
+  const at::Tensor f = first_f(site.heads, options.max_hops, options.key_f);
   const auto walks = options.share_walks ? std::make_shared<GrfMask>(graph, features, f)
                                          : GrfMask::per_head(graph, features, f);
   const std::int64_t sets = options.share_walks ? 1 : site.heads, nodes = graph.num_nodes();
-  const std::int64_t bytes = sets * (options.max_hops + 1) * nodes * nodes * 4;
-  if (nodes > kDenseNodes || bytes > kTermBytes) return std::make_shared<SparseSeriesModule>(walks, sets);
+  const bool own_walks = features.ensembles == Ensembles::independent;  // of the keys
+  const std::int64_t bytes = sets * (own_walks ? 2 : 1) * (options.max_hops + 1) * nodes * nodes * 4;
+  if (nodes > kDenseNodes || bytes > kTermBytes)
+    return std::make_shared<SparseSeriesModule>(walks, sets, options.absolute);
   std::vector<at::Tensor> terms;
-  for (std::int64_t set = 0; set < sets; ++set) terms.push_back(dense_terms(walks->features(set).query));
-  if (variant == AttentionVariant::grf_asymmetric)
-    return std::make_shared<DenseSeriesModule<false>>(at::cat(terms), site.heads);
-  return std::make_shared<DenseSeriesModule<true>>(at::cat(terms), site.heads);
+  for (std::int64_t set = 0; set < sets; ++set) {
+    terms.push_back(dense_terms(walks->features(set).query));
+    if (own_walks) terms.back() = at::stack({terms.back(), dense_terms(walks->features(set).key)}, 1);
+  }
+  const at::Tensor all = at::cat(terms);
+  if (own_walks) return std::make_shared<DenseProductModule>(all, site.heads, options);
+  if (options.key_f) return std::make_shared<DenseProductModule>(all.unsqueeze(1), site.heads, options);
+  if (features.ensembles == Ensembles::asymmetric)
+    return std::make_shared<DenseSeriesModule<false>>(all, site.heads, options.absolute);
+  return std::make_shared<DenseSeriesModule<true>>(all, site.heads, options.absolute);
 }
 
 // T_k = W^k for every head.
@@ -257,14 +306,12 @@ std::shared_ptr<MaskModule> make_power_series_module(const MaskOptions& options,
     only.back() = 1;
     powers.push_back(dense_power_series(graph, only).to(at::kFloat));
   }
-  return std::make_shared<DenseSeriesModule<true>>(at::stack(powers).unsqueeze(0), site.heads);
+  const at::Tensor terms = at::stack(powers).unsqueeze(0);
+  if (options.key_f) return std::make_shared<DenseProductModule>(terms.unsqueeze(1), site.heads, options);
+  return std::make_shared<DenseSeriesModule<true>>(terms, site.heads, options.absolute);
 }
 
 }  // namespace
-
-Graph patch_graph(const std::vector<std::int64_t>& grid) {
-  return normalise(grid_graph(grid), Normalisation::symmetric);
-}
 
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site) {
@@ -273,22 +320,26 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
   switch (variant) {
     case AttentionVariant::softmax:
     case AttentionVariant::linear:
+    case AttentionVariant::performer:
       return nullptr;
     case AttentionVariant::toeplitz:
-      if (nodes <= kDenseNodes) return std::make_shared<GatheredToeplitzModule>(site.grid, site.heads);
-      return std::make_shared<ToeplitzModule>(site.grid, site.heads);
+      if (nodes <= kDenseNodes)
+        return std::make_shared<GatheredToeplitzModule>(site.grid, site.heads, options.absolute);
+      return std::make_shared<ToeplitzModule>(site.grid, site.heads, options.absolute);
     case AttentionVariant::power_series:
-      return make_power_series_module(options, site, patch_graph(site.grid));
+      return make_power_series_module(options, site, patch_graph(site.grid, options.patch_graph));
     case AttentionVariant::softmax_grf:
     case AttentionVariant::softmax_grf_bias:
+    case AttentionVariant::performer_grf:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
-      return make_walk_module(variant, options, site, patch_graph(site.grid));
+      return make_walk_module(variant, options, site, patch_graph(site.grid, options.patch_graph));
     case AttentionVariant::learned_features:
-      return std::make_shared<LearnedFeaturesModule>(nodes, site, options.seed);
+      return std::make_shared<LearnedFeaturesModule>(nodes, site, options);
     case AttentionVariant::neighbours:
-      return std::make_shared<NeighbourModule>(patch_graph(site.grid), options.neighbour_hops);
+      return std::make_shared<NeighbourModule>(patch_graph(site.grid, options.patch_graph),
+                                               options.neighbour_hops);
   }
   fail("unknown variant of attention {}", static_cast<int>(variant));
 }

@@ -300,10 +300,11 @@ Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::
   check(head >= 0 && head < grf->heads(), "mask '{}': head must be from 0 to {}, got {}", mask->name(),
         grf->heads() - 1, head);
   const GraphFeatures& features = grf->features(head);
-  const at::Tensor f = grf->f()[head].detach();
   Tensors result;
   for (const WalkFeatures* part : {&features.query, &features.key}) {
-    const bool one_hot = part == &features.key && features.ensembles == Ensembles::asymmetric;
+    const bool of_keys = part == &features.key;
+    const bool one_hot = of_keys && features.ensembles == Ensembles::asymmetric;
+    const at::Tensor f = (of_keys ? grf->key_f() : grf->query_f())[head].detach();
     const at::Tensor values = part->values(one_hot ? at::ones_like(f).slice(0, 0, 1) : f);
     result.insert(result.end(), {part->row_ptr.clone(), part->col.clone(), values.clone()});
   }

@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "models/token_stacks.h"
 #include "nn/batch_dropout.h"
+#include "nn/rules.h"
 #include "topomask/distributed.h"
 #include "topomask/image_training.h"
 #include "topomask/kernels.h"
@@ -58,15 +59,19 @@ at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target
   return -(targets * at::log_softmax(logits.to(at::kFloat), -1)).sum(-1).mean();
 }
 
-// |sum_k alpha_k W^k| for every head, what walks without end would give.
-at::Tensor exact_masks(const at::Tensor& learned, bool asymmetric, const Graph& graph) {
-  const at::Tensor f = learned.to(at::kDouble).contiguous();
+std::vector<double> terms_of(const at::Tensor& f) {
+  const at::Tensor values = f.to(at::kDouble).contiguous();
+  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
+}
+
+// sum_k alpha_k W^k for every head, what walks without end would give, or its magnitude.
+at::Tensor exact_masks(const MaskSnapshot& mask, bool asymmetric, bool absolute, const Graph& graph) {
   std::vector<at::Tensor> heads;
-  for (std::int64_t head = 0; head < f.size(0); ++head) {
-    const double* row = f.const_data_ptr<double>() + head * f.size(1);
-    const std::vector<double> terms(row, row + f.size(1));
-    heads.push_back(
-        dense_power_series(graph, asymmetric ? terms : convolve(terms, terms)).abs().to(at::kFloat));
+  for (std::int64_t head = 0; head < mask.f.size(0); ++head) {
+    const std::vector<double> f = terms_of(mask.f[head]);
+    const std::vector<double> key_f = mask.key_f.defined() ? terms_of(mask.key_f[head]) : f;
+    const at::Tensor matrix = dense_power_series(graph, asymmetric ? f : convolve(f, key_f));
+    heads.push_back((absolute ? matrix.abs() : matrix).to(at::kFloat));
   }
   return at::stack(heads);
 }
@@ -221,7 +226,7 @@ std::vector<MaskSnapshot> ImageClassification::masks() const {
     entries += stack.layers * options.heads * stack.num_tokens() * stack.num_tokens();
   std::vector<MaskSnapshot> result;
   for (const TokenStack& stack : stacks) {
-    const Graph graph = patch_graph(stack.grid);
+    const Graph graph = patch_graph(stack.grid, options.mask.patch_graph);
     for (std::int64_t layer = stack.first_layer; layer < stack.first_layer + stack.layers; ++layer) {
       const std::shared_ptr<MaskModule> module = implementation_->model->mask(layer);
       if (module == nullptr) continue;
@@ -232,8 +237,12 @@ std::vector<MaskSnapshot> ImageClassification::masks() const {
       if (written_out) snapshot.used = module->mask()->dense(at::kFloat).to(at::kCPU);
       if (const at::Tensor* f = module->named_parameters(false).find("f")) {
         snapshot.f = f->detach().to(at::kCPU, at::kFloat);
-        const bool asymmetric = stack.attention == AttentionVariant::grf_asymmetric;
-        if (written_out) snapshot.exact = exact_masks(snapshot.f, asymmetric, graph);
+        if (snapshot.f.dim() == 3) {
+          snapshot.key_f = snapshot.f.select(1, 1);
+          snapshot.f = snapshot.f.select(1, 0);
+        }
+        const bool asymmetric = mask_ensembles(stack.attention, options.mask) == Ensembles::asymmetric;
+        if (written_out) snapshot.exact = exact_masks(snapshot, asymmetric, options.mask.absolute, graph);
       }
       result.push_back(std::move(snapshot));
     }

@@ -29,11 +29,12 @@ Json mask_json(const VitOptions& o) {
   switch (o.attention) {
     case AttentionVariant::softmax:
     case AttentionVariant::linear:
+    case AttentionVariant::performer:
       return nullptr;
     case AttentionVariant::toeplitz:
       name = "toeplitz";
       arguments["extent"] = {o.grid_height(), o.grid_width()};
-      arguments["transform"] = word_of(OffsetTransform::absolute);
+      arguments["transform"] = word_of(o.mask.absolute ? OffsetTransform::absolute : OffsetTransform::none);
       break;
     case AttentionVariant::power_series:
       name = "power-series";
@@ -49,6 +50,7 @@ Json mask_json(const VitOptions& o) {
       break;
     case AttentionVariant::softmax_grf:
     case AttentionVariant::softmax_grf_bias:
+    case AttentionVariant::performer_grf:
     case AttentionVariant::grf:
     case AttentionVariant::grf_asymmetric:
     case AttentionVariant::ad_hoc:
@@ -56,14 +58,14 @@ Json mask_json(const VitOptions& o) {
       arguments.update({{"num_walks", o.mask.num_walks},
                         {"p_halt", o.mask.p_halt},
                         {"max_hops", o.mask.max_hops},
-                        {"ensembles", word_of(mask_ensembles(o.attention))},
+                        {"ensembles", word_of(mask_ensembles(o.attention, o.mask))},
                         {"coupling", word_of(o.mask.coupling)},
                         {"shared_walks", o.mask.share_walks},
                         {"importance_weights", has_importance_weights(o.attention)}});
       break;
   }
   const std::optional<VariantParameter> parameter =
-      mask_parameter(o.attention, o.mask.max_hops, o.heads, {o.grid_height(), o.grid_width()});
+      mask_parameter(o.attention, o.mask, o.heads, {o.grid_height(), o.grid_width()});
   if (parameter && parameter->name == "f") init = floats(initial_f(o.mask.max_hops));
   if (parameter && parameter->name == "offsets")
     init = std::vector<double>(static_cast<std::size_t>(parameter->sizes[1]), 1.0);
@@ -74,8 +76,8 @@ Json mask_json(const VitOptions& o) {
   }
   const MaskInfo& info = mask_info(name);
   // The offsets of a Toeplitz mask have their magnitude taken already.
-  const bool absolute =
-      o.attention != AttentionVariant::neighbours && o.attention != AttentionVariant::toeplitz;
+  const bool absolute = o.mask.absolute && o.attention != AttentionVariant::neighbours &&
+                        o.attention != AttentionVariant::toeplitz;
   return {{"class", info.python_name},
           {"on_graph", info.on_graph},
           {"layers", std::move(layers)},
@@ -137,6 +139,8 @@ const std::vector<Field>& fields() {
       field<int>("max_hops", [](VitOptions& o) { return &o.mask.max_hops; }),
       named_field<Coupling>("coupling", [](VitOptions& o) { return &o.mask.coupling; }),
       field<bool>("share_walks", [](VitOptions& o) { return &o.mask.share_walks; }),
+      named_field<Ensembles>("ensembles", [](VitOptions& o) { return &o.mask.ensembles; }),
+      field<bool>("absolute", [](VitOptions& o) { return &o.mask.absolute; }),
       field<int>("neighbour_hops", [](VitOptions& o) { return &o.mask.neighbour_hops; }),
       field<std::uint64_t>("mask_seed", [](VitOptions& o) { return &o.mask.seed; }),
   };
@@ -146,13 +150,24 @@ const std::vector<Field>& fields() {
 constexpr const char* kDerived[] = {"mean",          "stddev", "class_names", "grid",
                                     "global_tokens", "kind",   "epsilon",     "mask"};
 
+// What of a model other languages cannot build; empty: nothing.
+std::string known_here_alone(const VitOptions& o) {
+  const bool bias = o.attention == AttentionVariant::softmax_grf_bias;
+  if (o.encoder != Encoder::image) return "of clips";
+  if (bias || has_random_features(o.attention))
+    return fmt::format("with attention {}", attention_variant_name(o.attention));
+  if (!has_f(o.attention) && o.attention != AttentionVariant::neighbours) return "";
+  if (o.mask.patch_graph != MaskOptions().patch_graph)
+    return fmt::format("on the patch graph {}", o.mask.patch_graph);
+  return o.mask.key_f ? "whose keys have an f of their own" : "";
+}
+
 }  // namespace
 
 std::string vit_settings_json(const VitOptions& options, const ImageFormat& images) {
   check_vit_options(options);
-  check(options.encoder == Encoder::image && options.attention != AttentionVariant::softmax_grf_bias,
-        "vit: a model {} is known in C++ and on the command line alone",
-        options.encoder == Encoder::image ? "with attention softmax+grf-bias" : "of clips");
+  const std::string obstacle = known_here_alone(options);
+  check(obstacle.empty(), "vit: a model {} is known in C++ and on the command line alone", obstacle);
   Json json = Json::object();
   for (const Field& field : fields()) json[field.key] = field.get(options);
   const auto channels = static_cast<std::size_t>(options.channels);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "core/check.h"
@@ -11,6 +12,7 @@
 #include "topomask/safetensors.h"
 #include "train/checkpoint_file.h"
 #include "train/finished_runs.h"
+#include "train/initialise_from.h"
 
 namespace topomask {
 namespace {
@@ -83,10 +85,11 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
   const auto data_share = [](const Json& epoch) {
     return epoch.value("data_seconds", 0.0) / std::max(epoch.value("train_seconds", 0.0), 1e-9);
   };
-  Json f = Json::array(), f_layers = Json::array();
+  Json f = Json::array(), key_f = Json::array(), f_layers = Json::array();
   for (const MaskSnapshot& mask : masks) {
     if (!mask.f.defined()) continue;
     f.push_back(to_rows(mask.f));
+    if (mask.key_f.defined()) key_f.push_back(to_rows(mask.key_f));
     f_layers.push_back(mask.layer);
   }
   Json json = {{"attention", attention_variant_name(options.model.attention)},
@@ -114,6 +117,7 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
                {"heads", options.model.heads},
                {"classes", data.class_names}};
   if (!f.empty()) json["f"] = f;  // [layers][heads][k]
+  if (!key_f.empty()) json["key_f"] = key_f;
   if (settings.is_video()) {
     json["encoder"] = word_of(options.model.encoder);
     json["frames"] = options.model.frames;
@@ -174,6 +178,11 @@ void check_same_data(const Metadata& saved, const std::string& path, const Metad
   }
 }
 
+// A run that has a checkpoint of its own resumes from that alone.
+bool begins_elsewhere(const RunFolder& folder, const VitSettings& settings) {
+  return !settings.initialise_from.empty() && !std::filesystem::exists(folder.file(kLastCheckpoint));
+}
+
 // Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
 std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings& settings) {
   settings.train_options();
@@ -182,6 +191,8 @@ std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings
     check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
   }
   const std::optional<std::string> text = folder.result();
+  // Before the data are read, which may take long.
+  if (!text && begins_elsewhere(folder, settings)) read_checkpoint_metadata(settings.initialise_from);
   if (!text) return std::nullopt;
   const Json result = parse_result(*text, folder.file(kResultFile));
   return VitRunResult{training_of(result), dump(result)};
@@ -223,6 +234,11 @@ VitRunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& 
   ImageTaskOptions options = own.task_options(data);
   options.ranks = ranks;
   ImageClassification task(data, options);
+  // The first rank hands its weights to the others.
+  ranks->together("the weights to start from", [&] {
+    if (folder != nullptr && begins_elsewhere(*folder, settings))
+      initialise_from(settings.initialise_from, options.model, data.class_names, task.parameters());
+  });
   const Metadata description = describe_run(settings, data, fingerprint, options.model);
   Trainer trainer(task, own.train_options(), folder == nullptr ? "" : folder->path(), description);
   trainer.resume([&](const Metadata& saved, const std::string& path) {

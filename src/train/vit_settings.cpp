@@ -61,6 +61,7 @@ Settings list_settings(VitSettings& s) {
            fmt::format("{} (the paper's): layers, widths, heads, patches, pooling",
                        s.is_video() ? "tiny, small or b16x2" : "tiny, small or b16"));
   list.add_choice("attention", s.model.attention, "Variant of attention");
+  list.add("random-features", s.model.random_features, "Random features per head, of performers");
   list.add("patch", s.patch, "Side of a patch in pixels; 0: chosen by the preset and the data");
   list.add("layers", s.model.layers, "Transformer blocks");
   list.add("embedding", s.model.embedding, "Width of a token");
@@ -87,11 +88,21 @@ Settings list_settings(VitSettings& s) {
   list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has max-hops + 1 numbers");
   list.add_choice("coupling", s.model.mask.coupling, "How walks depend on each other");
   list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
+  list.add_choice("ensembles", s.model.mask.ensembles, "Walks of the keys");
+  list.add("key-f", s.model.mask.key_f, "Keys learn an f of their own");
+  list.add("absolute", s.model.mask.absolute, "Use |M|",
+           "Use M as it is, which may be negative, in place of |M|");
+  list.add("patch-graph", s.model.mask.patch_graph,
+           "Graph of the patches: grid, diagonals, or knn:K[,jitter=0.5][,seed=0]: the K nearest of cells "
+           "moved by up to jitter, with weights that fall with distance");
   list.add("neighbour-hops", s.model.mask.neighbour_hops,
            "Reach of --attention neighbours, in steps on the grid");
 
   list.section("training");
   list.add("seed", s.seed, "Everything random follows from this number");
+  list.add("initialise-from", s.initialise_from,
+           "Start from the weights of this checkpoint of another run: positions are interpolated, a head for "
+           "other classes starts anew");
   list.add("epochs", s.train.epochs, "Passes over the training images");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
   list.add("learning-rate", s.train.learning_rate, "Highest learning rate, after the warm-up");

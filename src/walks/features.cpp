@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/flops.h"
 #include "core/gpu.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/modulate.h"
@@ -30,6 +31,7 @@ DepositView deposit_view(const at::Tensor& deposit_ptr, const at::Tensor& hop, c
 at::Tensor modulated(const at::Tensor& modulation, const at::Tensor& deposit_ptr, const at::Tensor& hop,
                      const at::Tensor& load) {
   const at::Tensor f = modulation.contiguous();
+  count_multiply_adds(f.size(0) * hop.size(0));
   if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
   const DepositView deposits = deposit_view(deposit_ptr, hop, load);
   at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
@@ -45,6 +47,7 @@ at::Tensor modulated(const at::Tensor& modulation, const at::Tensor& deposit_ptr
 at::Tensor modulated_back(const at::Tensor& of_values, std::int64_t terms, const at::Tensor& deposit_ptr,
                           const at::Tensor& hop, const at::Tensor& load) {
   const at::Tensor given = of_values.contiguous();
+  count_multiply_adds(given.size(0) * hop.size(0));
   if (given.is_cuda()) return modulate_backward_cuda(given, terms, deposit_ptr, hop, load);
   const DepositView deposits = deposit_view(deposit_ptr, hop, load);
   at::Tensor grad = at::empty({given.size(0), terms}, given.options());

@@ -412,15 +412,43 @@ TEST(Flops, GrowAsTheTheorySays) {
       {"flops", "--smallest", "64", "--largest", "1024", "--seeds", "3", "--out", scratch.path("plots")});
   ASSERT_EQ(study["rows"].size(), 5u);
   EXPECT_NEAR(study["slopes"]["softmax"].get<double>(), 2, 0.05);
-  for (const char* name : {"linear", "grf-feature", "grf-mask"})
+  for (const char* name : {"linear", "grf-paper", "grf-feature", "grf-mask"})
     EXPECT_NEAR(study["slopes"][name].get<double>(), 1, 0.05) << name;
   for (const json& row : study["rows"]) {
     EXPECT_GT(row["grf-feature"].get<double>(), row["linear"].get<double>());
     EXPECT_LT(row["grf-mask"].get<double>(), row["grf-feature"].get<double>());
+    EXPECT_LE(row["grf-feature"].get<double>(), row["grf-paper"].get<double>());
   }
   for (const json& file : study["files"])
     EXPECT_GT(read_whole_file(file.get<std::string>()).size(), 1000u) << file;
   expect_rejected({"flops", "--largest", "8"}, "--largest");
+}
+
+TEST(Bench, TimesTrainingStepsAgainstTokens) {
+  const TemporaryDirectory scratch;
+  const std::vector<std::string> tiny = {"bench",      "tokens", "--layers",  "1", "--embedding", "8",
+                                         "--heads",    "2",      "--mlp",     "8", "--walks",     "2",
+                                         "--max-hops", "2",      "--repeats", "2", "--threads",   "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), tiny.begin(), tiny.end());
+    return more;
+  };
+  // 1156 tokens are more than a dense mask has.
+  const json study =
+      run_json(with({"--tokens", "16,1156", "--batch-tokens", "64", "--out", scratch.path("plots")}));
+  ASSERT_EQ(study["results"].size(), 6u);
+  for (const json& row : study["results"]) {
+    EXPECT_EQ(row["batch"], row["tokens"] == 16 ? 4 : 1);
+    EXPECT_GT(row["images_per_second"].get<double>(), 0);
+    EXPECT_GT(row["peak_bytes"].get<double>(), 0);
+  }
+  for (const json& file : study["files"])
+    EXPECT_GT(read_whole_file(file.get<std::string>()).size(), 1000u) << file;
+  const json limited = run_json(with({"--tokens", "16,64", "--variants", "linear", "--max-seconds", "0"}));
+  EXPECT_THAT(limited["results"][1]["skipped"].get<std::string>(), HasSubstr("at 16 tokens"));
+  expect_rejected(with({"--tokens", "15"}), "--tokens: expected squares");
+  expect_rejected(with({"--tokens", "64,16"}), "--tokens: expected ascending numbers");
+  expect_rejected(with({"--variants", "gfr"}), "did you mean 'grf'?");
 }
 
 }  // namespace

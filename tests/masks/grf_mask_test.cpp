@@ -127,7 +127,7 @@ TEST(GrfMask, FollowsAModulationThatChangesInPlace) {
 
 TEST(GrfMask, RejectsAModulationThatDoesNotFit) {
   const Graph graph = path_graph(4);
-  EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 2, 2})), Error);
+  EXPECT_THROW(GrfMask(graph, {}, at::ones({2, 3, 2})), Error);
   EXPECT_THROW(GrfMask(graph, {}, at::ones({2}, at::kInt)), Error);
   const auto mask = GrfMask::per_head(graph, {}, at::ones({2, 3}));
   EXPECT_THROW(mask->with_f(at::ones({3, 3})), Error);

@@ -45,7 +45,7 @@ POSITIONAL = {
     "ConvolutionalSPEMask": "num_nodes realisations heads",
 }
 NAMED = {
-    "GRFMask": "init ensembles coupling shared_walks step length importance_weights normalise dtype",
+    "GRFMask": "init key_init ensembles coupling shared_walks step length importance_weights normalise dtype",
     "PowerSeriesMask": "init squared normalise dtype",
     "NoMask": "",
     "CausalMask": "",

@@ -28,6 +28,10 @@ def masks(graph: topomask.Graph) -> dict[str, topomask.Mask]:
         "grf per head": topomask.GRFMask(graph, **grf, shared_walks=False),
         "grf independent": topomask.GRFMask(graph, **grf, ensembles="independent", coupling="both"),
         "grf asymmetric": topomask.GRFMask(graph, **grf, ensembles="asymmetric"),
+        "grf with an f of the keys": topomask.GRFMask(graph, **grf, key_init=[1.0, 0.5, 0.2]),
+        "grf with walks and an f of the keys": topomask.GRFMask(
+            graph, **grf, ensembles="independent", shared_walks=False, init=torch.rand(2, 2, 4)
+        ),
         "power series": topomask.PowerSeriesMask(graph, 4, heads=2),
         "neighbours": topomask.NeighbourMask(graph, 2),
         "none": topomask.NoMask(n),
@@ -98,6 +102,9 @@ def oracle(name: str) -> torch.Tensor | None:
         step = (topomask.Graph.load("karate").to_dense() > 0).double() + torch.eye(34, dtype=torch.float64)
         hops = sum((torch.linalg.matrix_power(step, k) == 0).long() for k in range(3))
         return mask.table.double()[:, hops]
+    if "f of the keys" in name:
+        pairs = [[part.to_dense().double() for part in mask.features(h)] for h in range(2)]
+        return torch.stack([phi @ psi.T for phi, psi in pairs])
     if name.startswith("sum"):
         return sum(part.dense(torch.float64) for part in mask.masks)
     if name.startswith("absolute"):
@@ -294,6 +301,18 @@ def test_state_dict_holds_parameters_alone(karate: topomask.Graph) -> None:
     torch.testing.assert_close(out, peer(x, x, x)[0])
     torch.testing.assert_close(layer(x[0])[0], layer(x[:1])[0][0])
     torch.testing.assert_close(copy.deepcopy(layer)(x)[0], layer(x)[0])
+
+
+def test_keys_may_have_an_f_of_their_own(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2, init=[1.0, 0.5], key_init="diffusion:sigma2=1")
+    assert mask.f.shape == (2, 2, 4) and mask.f[1, 0].tolist() == [1.0, 0.5, 0.0, 0.0]
+    start = mask.f.detach().clone()
+    mask.dense().square().sum().backward()
+    assert (mask.f.grad.abs().sum((0, 2)) > 0).all()
+    assert not torch.equal(mask.dense(), mask.resample(5).dense()) and torch.equal(mask.f, start)
+    assert mask.rebuild(topomask.Graph.grid(3, 3)).dense().shape == (2, 9, 9)
+    with pytest.raises(ValueError, match="key_init: asymmetric ensembles have one-hot keys"):
+        topomask.GRFMask(karate, ensembles="asymmetric", key_init=[1.0])
 
 
 def test_training_moves_f(karate: topomask.Graph) -> None:

@@ -33,6 +33,8 @@ def train(folder: Path, *flags: str) -> None:
     ["grf", "--pooling", "cls"],
     ["linear", "--pooling", "cls"],
     ["grf", "--share-walks", "--coupling", "both", "--seed", "7"],
+    ["grf", "--ensembles", "independent", "--no-absolute"],
+    ["toeplitz", "--no-absolute"],
 ], ids=" ".join)  # fmt: skip
 def test_checkpoints_give_the_same_predictions(tmp_path: Path, flags: list[str]) -> None:
     train(tmp_path, "--data", "strokes:16,train=64,val=32", "--attention", *flags)

@@ -404,7 +404,7 @@ TEST_F(Runs, WrongCheckpointsAreSentences) {
 
 TEST_F(Runs, OptionsSurviveTheirJson) {
   for (const std::string& variant : attention_variant_names()) {
-    if (variant == "softmax+grf-bias") continue;  // for C++ alone
+    if (variant == "softmax+grf-bias" || variant.starts_with("performer")) continue;  // for C++ alone
     VitOptions options;
     options.attention = parse_attention_variant(variant);
     options.height = 16;
@@ -412,11 +412,15 @@ TEST_F(Runs, OptionsSurviveTheirJson) {
     options.pooling = Pooling::cls;
     options.mask.coupling = Coupling::both;
     options.mask.share_walks = variant == "grf";
+    options.mask.ensembles = Ensembles::independent;
+    options.mask.absolute = false;
     options.mask.seed = 18446744073709551615ull;
     const std::string text = vit_settings_json(options, {{0.5, 0.25, 0.125}, {1, 2, 3}, {}});
     const VitOptions again = vit_options_from_json(text);
     EXPECT_EQ(vit_settings_json(again, {{0.5, 0.25, 0.125}, {1, 2, 3}, {}}), text);
     EXPECT_EQ(again.mask.seed, options.mask.seed);
+    EXPECT_EQ(again.mask.ensembles, options.mask.ensembles);
+    EXPECT_FALSE(again.mask.absolute);
     const Json json = Json::parse(text);
     EXPECT_EQ(json["grid"], (std::vector{8, 16}));
     EXPECT_EQ(json["global_tokens"], 1);
@@ -429,6 +433,27 @@ TEST_F(Runs, OptionsSurviveTheirJson) {
     const bool has_walks = json["mask"]["class"] == "GRFMask";
     EXPECT_EQ(layers[0] == layers[1], variant == "grf" || !has_walks);
   }
+}
+
+TEST_F(Runs, JsonIsNotForModelsThatPythonCannotBuild) {
+  const auto describe = [](auto change) {
+    return [change] {
+      VitOptions options;
+      change(options);
+      vit_settings_json(options);
+    };
+  };
+  const char* alone = "is known in C++ and on the command line alone";
+  expect_error(describe([](VitOptions& o) { o.attention = AttentionVariant::performer_grf; }),
+               {"a model with attention performer+grf", alone});
+  expect_error(describe([](VitOptions& o) { o.mask.key_f = true; }),
+               {"whose keys have an f of their own", alone});
+  expect_error(describe([](VitOptions& o) { o.mask.patch_graph = "diagonals"; }),
+               {"on the patch graph diagonals", alone});
+  describe([](VitOptions& o) {
+    o.mask.key_f = true;
+    o.attention = AttentionVariant::linear;  // has no f
+  })();
 }
 
 TEST_F(Runs, JsonSaysWhatIsWrong) {

@@ -33,6 +33,7 @@ void add_bench_attention_command(CLI::App& bench);
 void add_bench_points_command(CLI::App& bench);
 void add_bench_planner_command(CLI::App& bench);
 void add_bench_distributed_command(CLI::App& bench);
+void add_bench_tokens_command(CLI::App& bench);
 
 // Under `experiment`.
 void add_image_table_command(CLI::App& experiment);

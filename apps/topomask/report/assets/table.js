@@ -5,6 +5,8 @@ const aboutAttention = {
   'softmax+grf': 'Softmax weights times the mask of walks.',
   'softmax+grf-bias': 'Softmax; the mask of walks is added to the logits.',
   'linear': 'Unmasked linear attention, O(N).',
+  'performer': 'Unmasked; random features of the softmax kernel (FAVOR+), O(N).',
+  'performer+grf': 'These random features with the mask of walks, O(N).',
   'toeplitz': 'Linear; one weight for each offset between two patches.',
   'power-series': 'Linear; the exact mask, a power series of the grid.',
   'grf': 'Linear; the mask estimated by random walks, O(N).',
