@@ -1,11 +1,30 @@
-// What error messages say about tensors.
+// Tensors of vectors and of large pages, and what error messages say about tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace topomask {
+
+// As at::empty, on large pages where it is large and on the CPU: for what our own kernels fill.
+at::Tensor large_empty(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// The tensor owns the moved vector, so nothing is copied.
+template <class T, class Allocator>
+at::Tensor take_vector(std::vector<T, Allocator> values) {
+  auto owner = std::make_shared<std::vector<T, Allocator>>(std::move(values));
+  const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value);
+  if (owner->empty()) return at::empty({0}, options);
+  return at::from_blob(
+      owner->data(), {static_cast<std::int64_t>(owner->size())}, [owner](void*) {}, options);
+}
 
 // "float32 [3, 4] on cpu", for error messages.
 std::string describe(const at::Tensor& tensor);

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "core/check.h"
 #include "core/parallel.h"
+#include "core/running_sum.h"
 #include "graph/cpu/generators.h"
 #include "graph/cpu/limits.h"
 
@@ -47,7 +47,7 @@ CsrArrays rows_with_degrees(std::int64_t num_nodes) {
 }
 
 void allocate_entries(CsrArrays& rows) {
-  std::partial_sum(rows.row_ptr.begin(), rows.row_ptr.end(), rows.row_ptr.begin());
+  running_sum(rows.row_ptr.data(), static_cast<std::int64_t>(rows.row_ptr.size()));
   rows.col.resize(static_cast<std::size_t>(rows.row_ptr.back()));
   rows.weight.assign(rows.col.size(), 1.0f);
 }

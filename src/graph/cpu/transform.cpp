@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "core/parallel.h"
+#include "core/running_sum.h"
+#include "core/transpose.h"
 
 namespace topomask {
 namespace {
@@ -14,7 +16,7 @@ constexpr std::int64_t kRowsPerTask = 4096;
 CsrArrays allocate_rows(std::vector<std::int64_t> degree_after_zero) {
   CsrArrays rows;
   rows.row_ptr = std::move(degree_after_zero);
-  std::partial_sum(rows.row_ptr.begin(), rows.row_ptr.end(), rows.row_ptr.begin());
+  running_sum(rows.row_ptr.data(), static_cast<std::int64_t>(rows.row_ptr.size()));
   rows.col.resize(static_cast<std::size_t>(rows.row_ptr.back()));
   rows.weight.resize(rows.col.size());
   return rows;
@@ -23,17 +25,15 @@ CsrArrays allocate_rows(std::vector<std::int64_t> degree_after_zero) {
 }  // namespace
 
 CsrArrays transpose(const CsrView& graph) {
-  std::vector<std::int64_t> degree(static_cast<std::size_t>(graph.num_nodes) + 1, 0);
-  for (std::int64_t e = 0; e < graph.num_entries(); ++e) ++degree[graph.col[e] + 1];
-  CsrArrays result = allocate_rows(std::move(degree));
-  std::vector<std::int64_t> next(result.row_ptr.begin(), result.row_ptr.end() - 1);
-  for (std::int64_t i = 0; i < graph.num_nodes; ++i) {
-    for (std::int64_t e = graph.row_ptr[i]; e < graph.row_ptr[i + 1]; ++e) {
-      const std::int64_t slot = next[graph.col[e]]++;
-      result.col[slot] = static_cast<std::int32_t>(i);
-      result.weight[slot] = graph.weight[e];
-    }
-  }
+  CsrArrays result;
+  result.row_ptr.resize(static_cast<std::size_t>(graph.num_nodes) + 1);
+  result.col.resize(static_cast<std::size_t>(graph.num_entries()));
+  result.weight.resize(result.col.size());
+  transpose_rows(graph.num_nodes, graph.num_nodes, graph.row_ptr, graph.col, result.row_ptr.data(),
+                 [&](std::int64_t slot, std::int64_t row, std::int64_t entry) {
+                   result.col[slot] = static_cast<std::int32_t>(row);
+                   result.weight[slot] = graph.weight[entry];
+                 });
   return result;
 }
 

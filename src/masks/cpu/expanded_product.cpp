@@ -1,12 +1,15 @@
 #include "masks/cpu/expanded_product.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
+#include <vector>
 
 #include "core/avx512.h"
 #include "core/flops.h"
 #include "core/parallel.h"
+#include "core/running_sum.h"
 
 namespace topomask {
 
@@ -25,8 +28,12 @@ std::int64_t chunks_of(const SparseRows& product, std::int64_t row) {
 
 namespace {
 
-std::vector<std::int32_t> short_entries(const SparseRows& rows) {
-  return {rows.entry, rows.entry + rows.nnz()};
+LargeVector<std::int32_t> short_entries(const SparseRows& rows) {
+  LargeVector<std::int32_t> entries(static_cast<std::size_t>(rows.nnz()));
+  parallel_for(rows.nnz(), 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    std::copy(rows.entry + begin, rows.entry + end, entries.data() + begin);
+  });
+  return entries;
 }
 
 }  // namespace
@@ -38,23 +45,31 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
     return {};
   }
   Expansions result;
-  std::vector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1, 0);
+  LargeVector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1);
+  first[0] = 0;
   result.column.resize(static_cast<std::size_t>(query.nnz()));
-  for (std::int64_t row = 0; row < query.num_rows; ++row) {
-    const std::int64_t entries = query.row_ptr[row + 1] - query.row_ptr[row];
-    first[row + 1] = first[row] + entries * chunks_of(product, row);
-    for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p) {
-      const std::int64_t begin = key_columns.row_ptr[query.col[p]];
-      result.column[p] = static_cast<std::int32_t>(begin);
-      result.pairs += key_columns.row_ptr[query.col[p] + 1] - begin;
+  std::atomic<std::int64_t> pairs = 0;
+  parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t own_pairs = 0;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t entries = query.row_ptr[row + 1] - query.row_ptr[row];
+      first[row + 1] = entries * chunks_of(product, row);
+      for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p) {
+        const std::int64_t column = key_columns.row_ptr[query.col[p]];
+        result.column[p] = static_cast<std::int32_t>(column);
+        own_pairs += key_columns.row_ptr[query.col[p] + 1] - column;
+      }
     }
-  }
+    pairs += own_pairs;
+  });
+  result.pairs = pairs;
+  running_sum(first.data(), query.num_rows + 1);
   if (first.back() > result.pairs) return {};
   result.key_entry = short_entries(key_columns);
   // The transpose of a symmetric pattern lists a row's entries in the row's own order: its p-th entry is the
   // mirror image of the pattern's own.
   if (product_columns != nullptr) result.mirror = short_entries(*product_columns);
-  result.mask.assign(static_cast<std::size_t>(first.back()), 0);
+  result.mask.resize(static_cast<std::size_t>(first.back()));
   parallel_for(query.num_rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> place(static_cast<std::size_t>(product.columns()));
     for (std::int64_t row = begin; row < end; ++row) {
@@ -63,6 +78,7 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
         place[product.col[p]] = p - product.row_ptr[row];
       }
       std::uint16_t* mask = result.mask.data() + first[row];
+      std::fill(mask, result.mask.data() + first[row + 1], std::uint16_t{0});
       for (std::int64_t p = query.row_ptr[row]; p < query.row_ptr[row + 1]; ++p, mask += chunks) {
         for (std::int64_t t = key_columns.row_ptr[query.col[p]]; t < key_columns.row_ptr[query.col[p] + 1];
              ++t) {

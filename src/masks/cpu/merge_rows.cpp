@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/parallel.h"
+#include "core/running_sum.h"
 
 namespace topomask {
 
@@ -55,7 +56,7 @@ void count_merged_rows(std::int64_t num_nodes, const std::vector<PlacedRows>& pa
       row_ptr[row + 1] = count;
     }
   });
-  for (std::int64_t row = 0; row < num_nodes; ++row) row_ptr[row + 1] += row_ptr[row];
+  running_sum(row_ptr, num_nodes + 1);
 }
 
 void fill_merged_rows(std::int64_t num_nodes, const std::vector<PlacedRows>& parts,

@@ -1,42 +1,55 @@
 #include "masks/cpu/pattern.h"
 
-#include <algorithm>
-#include <vector>
+#include <mutex>
+
+#include "core/parallel.h"
+#include "core/transpose.h"
 
 namespace topomask {
+
+namespace {
+
+constexpr std::int64_t kRowsPerCheck = 4096;
+
+PatternFault fault_in_row(std::int64_t row, std::int64_t num_columns, std::int64_t nnz,
+                          const std::int64_t* row_ptr, const std::int32_t* col) {
+  if (row_ptr[row + 1] < row_ptr[row]) return {row, "row_ptr decreases"};
+  if (row_ptr[row] < 0 || row_ptr[row + 1] > nnz) return {row, "row_ptr runs past the columns"};
+  for (std::int64_t entry = row_ptr[row]; entry < row_ptr[row + 1]; ++entry) {
+    if (col[entry] < 0 || col[entry] >= num_columns) return {row, "a column is out of range"};
+    if (entry > row_ptr[row] && col[entry] <= col[entry - 1]) return {row, "columns do not ascend"};
+  }
+  return {};
+}
+
+}  // namespace
 
 PatternFault find_pattern_fault(std::int64_t num_rows, std::int64_t num_columns, std::int64_t nnz,
                                 const std::int64_t* row_ptr, const std::int32_t* col) {
   if (row_ptr[0] != 0) return {0, "row_ptr does not start at 0"};
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    if (row_ptr[row + 1] < row_ptr[row]) return {row, "row_ptr decreases"};
-    if (row_ptr[row + 1] > nnz) return {row, "row_ptr runs past the columns"};
-    for (std::int64_t entry = row_ptr[row]; entry < row_ptr[row + 1]; ++entry) {
-      if (col[entry] < 0 || col[entry] >= num_columns) return {row, "a column is out of range"};
-      if (entry > row_ptr[row] && col[entry] <= col[entry - 1]) return {row, "columns do not ascend"};
+  PatternFault first;
+  std::mutex lock;
+  parallel_for(num_rows, kRowsPerCheck, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const PatternFault fault = fault_in_row(row, num_columns, nnz, row_ptr, col);
+      if (fault.row < 0) continue;
+      const std::lock_guard guard(lock);
+      if (first.row < 0 || fault.row < first.row) first = fault;
+      return;
     }
-  }
-  if (row_ptr[num_rows] != nnz) return {num_rows, "row_ptr ends before the columns do"};
-  return {};
+  });
+  if (first.row < 0 && row_ptr[num_rows] != nnz) return {num_rows, "row_ptr ends before the columns do"};
+  return first;
 }
 
 void transpose_pattern(std::int64_t num_rows, std::int64_t num_columns, const std::int64_t* row_ptr,
                        const std::int32_t* col, std::int64_t* transposed_ptr, std::int32_t* transposed_row,
                        std::int64_t* transposed_entry) {
-  std::fill(transposed_ptr, transposed_ptr + num_columns + 1, 0);
-  const std::int64_t nnz = row_ptr[num_rows];
-  for (std::int64_t entry = 0; entry < nnz; ++entry) ++transposed_ptr[col[entry] + 1];
-  for (std::int64_t column = 0; column < num_columns; ++column)
-    transposed_ptr[column + 1] += transposed_ptr[column];
-  // Rows are visited in ascending order, so that the rows of a column ascend as well.
-  std::vector<std::int64_t> next(transposed_ptr, transposed_ptr + num_columns);
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    for (std::int64_t entry = row_ptr[row]; entry < row_ptr[row + 1]; ++entry) {
-      const std::int64_t slot = next[col[entry]]++;
-      transposed_row[slot] = static_cast<std::int32_t>(row);
-      transposed_entry[slot] = entry;
-    }
-  }
+  transpose_rows(num_rows, num_columns, row_ptr, col, transposed_ptr,
+                 [&](std::int64_t slot, std::int64_t row, std::int64_t entry) {
+                   transposed_row[slot] = static_cast<std::int32_t>(row);
+                   transposed_entry[slot] = entry;
+                 });
 }
 
 }  // namespace topomask

@@ -1,10 +1,12 @@
 #include "masks/cpu/sparse_product.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/flops.h"
 #include "core/interruption.h"
 #include "core/parallel.h"
+#include "core/running_sum.h"
 
 namespace topomask {
 
@@ -37,7 +39,8 @@ ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_co
   const std::int64_t tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
   std::vector<std::vector<std::int32_t>> pieces(static_cast<std::size_t>(tasks));
   ProductPattern pattern;
-  pattern.row_ptr.assign(static_cast<std::size_t>(num_rows) + 1, 0);
+  pattern.row_ptr.resize(static_cast<std::size_t>(num_rows) + 1);
+  pattern.row_ptr[0] = 0;
   parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> seen(static_cast<std::size_t>(key_columns.columns()), -1);
     for (std::int64_t task = begin; task < end; ++task) {
@@ -52,7 +55,7 @@ ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_co
       }
     }
   });
-  for (std::int64_t row = 0; row < num_rows; ++row) pattern.row_ptr[row + 1] += pattern.row_ptr[row];
+  running_sum(pattern.row_ptr.data(), num_rows + 1);
   pattern.col.resize(static_cast<std::size_t>(pattern.row_ptr.back()));
   parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {

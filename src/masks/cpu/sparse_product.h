@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "core/large_pages.h"
 #include "masks/cpu/spmm.h"
 
 namespace topomask {
@@ -11,8 +11,8 @@ namespace topomask {
 // Pattern of the product: row i holds every j whose feature shares a column with that of i, ascending.
 // `key_columns`: the transpose of Psi.
 struct ProductPattern {
-  std::vector<std::int64_t> row_ptr;
-  std::vector<std::int32_t> col;
+  LargeVector<std::int64_t> row_ptr;
+  LargeVector<std::int32_t> col;
 };
 ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_columns);
 
