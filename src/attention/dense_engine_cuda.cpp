@@ -43,7 +43,7 @@ EngineInputs with_rows(const EngineInputs& given) {
   return inputs;
 }
 
-DenseAttention describe(const EngineInputs& inputs, const at::Tensor& mask) {
+DenseAttention describe_dense(const EngineInputs& inputs, const at::Tensor& mask) {
   const at::Tensor &q = inputs.q, &k = inputs.k, &v = inputs.v;
   DenseAttention a;
   a.type = q.scalar_type() == at::kHalf ? HalfType::float16 : HalfType::bfloat16;
@@ -95,7 +95,7 @@ EngineResult dense_engine_forward_on_tensor_cores(const EngineInputs& given, con
   const EngineInputs inputs = with_rows(given);
   const at::Tensor mask = matrix.to(at::kFloat);
   const CudaLaunch launch(inputs.q);
-  const DenseAttention a = describe(inputs, mask);
+  const DenseAttention a = describe_dense(inputs, mask);
   const at::Tensor packed = pack(mask, a, false, launch.stream);
   const at::Tensor out = empty_rows_like(inputs.v);
   const auto floats = inputs.q.options().dtype(at::kFloat);
@@ -121,7 +121,7 @@ EngineGradients dense_engine_backward_on_tensor_cores(const at::Tensor& given_gr
   const at::Tensor mask = matrix.to(at::kFloat);
   const at::Tensor &inverse = result.saved[0], &row_max = result.saved[1];
   const CudaLaunch launch(q);
-  const DenseAttention a = describe(inputs, mask);
+  const DenseAttention a = describe_dense(inputs, mask);
   const at::Tensor grad_out = as_rows(given_grad), out = as_rows(result.out);
   EngineGradients grads = {empty_rows_like(q), empty_rows_like(k), empty_rows_like(v), {}};
   const at::Tensor delta = at::empty({mask_learns ? inverse.numel() : 0}, inverse.options());
