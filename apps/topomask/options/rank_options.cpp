@@ -3,10 +3,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,17 +51,41 @@ class MeetingPlace {
   std::string folder_;
 };
 
-// The status of the first rank that failed, or 0.
-int wait_for_ranks(const std::vector<pid_t>& ranks) {
+// The status of the first rank that failed, or 0. The others then have as long as they may wait for each
+// other, and a little more; one that hangs is ended.
+int wait_for_ranks(std::vector<pid_t> ranks, double time_limit) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kGraceSeconds = 5;
   int status = 0;
-  for (std::size_t left = ranks.size(); left > 0; --left) {
+  Clock::time_point deadline;
+  for (std::size_t left = ranks.size(); left > 0;) {
     int how = 0;
-    const pid_t ended = wait(&how);
+    const pid_t ended = waitpid(-1, &how, status == 0 ? 0 : WNOHANG);
+    if (ended < 0 && errno == EINTR) continue;
     if (ended < 0) break;
-    const auto rank = std::find(ranks.begin(), ranks.end(), ended) - ranks.begin();
-    if (WIFSIGNALED(how))
-      fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", rank, WTERMSIG(how));
-    if (status == 0) status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    if (ended == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (Clock::now() < deadline) continue;
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank] == 0) continue;
+        fmt::print(stderr, "topomask: rank {} did not end within {:g} s of that, and was stopped\n", rank,
+                   time_limit + kGraceSeconds);
+        kill(ranks[rank], SIGKILL);
+        waitpid(ranks[rank], nullptr, 0);
+      }
+      return status;
+    }
+    const auto found = std::find(ranks.begin(), ranks.end(), ended);
+    if (found == ranks.end()) continue;
+    *found = 0;
+    --left;
+    if (WIFSIGNALED(how)) {
+      fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", found - ranks.begin(), WTERMSIG(how));
+    }
+    if (status != 0) continue;
+    status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    deadline = Clock::now() +
+               std::chrono::milliseconds(static_cast<std::int64_t>(1000 * (time_limit + kGraceSeconds)));
   }
   return status;
 }
@@ -88,6 +116,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
       started.push_back(child);
       continue;
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank works on where nobody waits for it
     const std::string file = place.file();
     place.leave_to_others();
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -96,7 +125,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     std::fflush(nullptr);
     _exit(0);
   }
-  const int status = wait_for_ranks(started);
+  const int status = wait_for_ranks(started, limits.timeout_seconds);
   if (status == 0) return;
   place.remove();
   _exit(status);  // the rank has said why
