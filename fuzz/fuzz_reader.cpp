@@ -1,19 +1,25 @@
 // Feeds arbitrary bytes to one reader (TOPOMASK_READER). It may reject them with topomask::Error and nothing
 // else; what it accepts must keep the promises of its header.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/io/image.h"
 #include "data/io/records.h"
 #include "data/io/video.h"
+#include "graph/io/edge_stream.h"
 #include "io/safetensors_header.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
 #include "topomask/robot.h"
+#include "topomask/shard_index.h"
 
 namespace {
 
@@ -32,6 +38,30 @@ void require(bool condition) {
     require(edges.target[e] >= 0 && edges.target[e] < edges.num_nodes);
   }
   for (const float weight : edges.weight) require(weight - weight == 0);
+}
+
+// A table read line by line, and what read_edge_list makes of it.
+struct StreamedEdges {
+  topomask::EdgeList streamed, whole;
+};
+
+[[maybe_unused]] void check_result(const StreamedEdges& edges) {
+  check_result(edges.streamed);
+  require(edges.streamed.num_nodes == edges.whole.num_nodes && edges.streamed.names == edges.whole.names);
+  require(edges.streamed.source == edges.whole.source && edges.streamed.target == edges.whole.target);
+  require(edges.streamed.weight == edges.whole.weight);
+}
+
+[[maybe_unused]] void check_result(const topomask::ShardIndex& index) {
+  require(index.parts >= 1 && index.shards.size() == static_cast<std::size_t>(index.parts));
+  require(index.files.size() == index.shards.size() && index.out_degree >= -1);
+  std::int64_t nodes = 0, entries = 0;
+  for (const topomask::PartSummary& shard : index.shards) {
+    require(shard.nodes >= 0 && shard.entries >= 0 && shard.halo >= 0 && shard.sends >= 0);
+    nodes += shard.nodes;
+    entries += shard.entries;
+  }
+  require(nodes == index.nodes && entries == index.entries);
 }
 
 [[maybe_unused]] void check_result(const topomask::Points& points) {
@@ -90,6 +120,39 @@ struct Clip {
 }  // namespace
 
 namespace topomask {
+
+// The stream wants a file: one in memory, without a name. Either both readers take it or neither.
+[[maybe_unused]] static StreamedEdges stream_edges(std::string_view content, const std::string& name) {
+  static const int file = memfd_create("edges", 0);
+  require(ftruncate(file, 0) == 0);
+  require(pwrite(file, content.data(), content.size(), 0) == static_cast<ssize_t>(content.size()));
+  StreamedEdges edges;
+  bool accepted = false;
+  try {
+    edges.whole = read_edge_list(content, name);
+    accepted = !edges.whole.source.empty();  // a stream has at least one edge
+  } catch (const Error&) {
+  }
+  try {
+    EdgeStreamOptions options;
+    options.buffer_bytes = 1 + content.size() % 64;
+    const EdgeStream stream("/proc/self/fd/" + std::to_string(file), options);
+    EdgeList& found = edges.streamed;
+    found.num_nodes = stream.num_nodes();
+    stream.for_each_edge([&](std::int32_t source, std::int32_t target, float weight) {
+      found.source.push_back(source);
+      found.target.push_back(target);
+      if (stream.weighted()) found.weight.push_back(weight);
+    });
+    for (std::int32_t i = 0; stream.has_names() && i < stream.num_nodes(); ++i)
+      stream.append_name(i, found.names.emplace_back());
+  } catch (const Error&) {
+    require(!accepted);
+    throw;
+  }
+  require(accepted);
+  return edges;
+}
 
 // A few bytes can describe an image that takes seconds to decode; large ones only have their header read.
 [[maybe_unused]] static RgbImage decode_small_image(std::string_view content, const std::string& name) {

@@ -193,22 +193,28 @@ at::Tensor sample_walks(const DistributedGraph& graph, const WalkOptions& option
                         WalkRoute route = WalkRoute::automatic);  // [n, walks, max_hops + 1] int32
 
 // M_hat = Phi Psi^T over all ranks, each with its own rows, as GrfMask for one process: the walks and
-// patterns belong to the graph and are made once. One set of walks serves all heads.
+// patterns belong to the graph and are made once. One set of walks serves all heads, or each has its own.
 //
 // A row is interior where it meets own nodes alone; its attention needs no other rank.
 class DistributedGrfMask {
  public:
   // f: [F] or [heads, F], float, the same on every rank. Its gradient is summed over the ranks, in their
   // order. Collective, as all that follow.
-  DistributedGrfMask(const DistributedGraph& graph, const FeatureOptions& options, at::Tensor f,
+  DistributedGrfMask(DistributedGraph graph, const FeatureOptions& options, at::Tensor f,
                      WalkRoute route = WalkRoute::automatic);
-  std::shared_ptr<const DistributedGrfMask> with_f(at::Tensor f) const;  // the same walks
+  // One set of walks per row of f, as GrfMask::per_head.
+  static std::shared_ptr<const DistributedGrfMask> per_head(DistributedGraph graph,
+                                                            const FeatureOptions& options, at::Tensor f,
+                                                            WalkRoute route = WalkRoute::automatic);
+  // The same walks; as many rows as before where each has its own.
+  std::shared_ptr<const DistributedGrfMask> with_f(at::Tensor f) const;
 
   const RanksPtr& ranks() const;
   const at::Tensor& f() const { return f_; }  // [heads, F]
   std::int64_t heads() const { return f_.size(0); }
   std::int64_t num_own() const;
-  const DistributedFeatures& features() const;
+  std::int64_t num_sets() const { return static_cast<std::int64_t>(sets_.size()); }  // of walks
+  const DistributedFeatures& features(std::int64_t set = 0) const;
 
   // y_h = M_h x_h, or M_h^T x_h, of rows of own nodes: [H, n, C], H = heads() or, where heads() is 1,
   // anything. Differentiable in x and f. Sends sums of shared columns to their owners, and back.
@@ -224,14 +230,18 @@ class DistributedGrfMask {
     std::int64_t query_sends = 0;    // own columns that queries of others meet, once for each of them
     std::int64_t key_columns = 0;    // columns of others that own keys stand in
   };
-  Counts counts(Engine engine) const;  // mask: the first five; feature: the last three
-  struct Symbolic;                     // of the library itself
+  // mask: the first five; feature: the last three
+  Counts counts(Engine engine, std::int64_t set = 0) const;
+  struct Symbolic;  // of the library itself
 
  private:
   friend at::Tensor attention(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const DistributedGrfMask&, const AttentionOptions&);
   friend Engine choose_engine(const DistributedGrfMask&, const AttentionOptions&, std::int64_t, std::int64_t);
-  std::shared_ptr<Symbolic> symbolic_;
+  DistributedGrfMask() = default;
+  Symbolic& set_at(std::int64_t set) const;
+
+  std::vector<std::shared_ptr<Symbolic>> sets_;  // one, or one per row of f
   at::Tensor f_;
 };
 

@@ -69,7 +69,8 @@ MaskPtr make_mask(const MaskRequest& request);
 struct WalkMaskPlan {
   FeatureOptions features;
   Normalisation normalisation = Normalisation::symmetric;
-  at::Tensor f;  // [heads, terms]
+  at::Tensor f;           // [heads, terms]
+  bool per_head = false;  // each head has walks of its own, see GrfMask::per_head
 };
 WalkMaskPlan plan_walk_mask(MaskRequest request);
 

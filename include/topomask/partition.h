@@ -15,18 +15,9 @@
 
 #include "topomask/graph.h"
 #include "topomask/read_options.h"
-#include "topomask/words.h"
+#include "topomask/shard_index.h"
 
 namespace topomask {
-
-enum class PartitionMethod {
-  // contiguous runs of the Morton order of points, or of the reverse Cuthill-McKee order without points
-  morton,
-  // METIS, on the graph with edges of either direction
-  metis,
-  // Fennel: from contiguous runs of nodes, five passes over the nodes in their order
-  stream,
-};
 
 struct PartitionOptions {
   std::int64_t parts = 2;  // 1 to 4096; may be more than there are nodes: some parts are empty then
@@ -46,12 +37,6 @@ struct Partition {
 // The work of a node is the number of entries of its row plus one: parts have equal work, not equally many
 // nodes. The same graph, options and seed give the same partition on any number of threads.
 Partition partition_graph(const Graph& graph, const PartitionOptions& options);
-
-struct PartSummary {
-  std::int64_t nodes = 0, entries = 0;
-  std::int64_t halo = 0;   // nodes of other parts that its rows refer to
-  std::int64_t sends = 0;  // its nodes that others need, once for each of them
-};
 
 struct PartitionSummary {
   std::int64_t nodes = 0, entries = 0;
@@ -112,20 +97,8 @@ struct Shard {
   std::vector<std::string> names;  // [n] of own nodes, or empty
 };
 
-// What index.json says.
-struct ShardIndex {
-  std::int64_t parts = 0, nodes = 0, entries = 0;
-  bool directed = false, named = false;
-  std::int64_t out_degree = -1;  // of the graph, as in graph.h
-  PartitionMethod method = PartitionMethod::metis;
-  std::uint64_t seed = 0;
-  std::string graph_hash, partition_hash;  // 16 hexadecimal digits; against mix-ups, not against forgery
-  std::vector<PartSummary> shards;
-  std::vector<std::string> files;  // names inside the folder
-};
-
-// Each checks what it reads: a missing, truncated or foreign file is one sentence.
-ShardIndex read_shard_index(const std::string& folder);
+// Each checks what it reads: a missing, truncated or foreign file is one sentence. The index is read by
+// shard_index.h.
 Shard read_shard(const std::string& folder, std::int64_t part);
 
 // The graph as it was before it was cut: the same order of nodes, entries, weights and names, bit for bit.
@@ -135,8 +108,5 @@ struct ShardedGraph {
   Partition partition;
 };
 ShardedGraph read_shards(const std::string& folder);
-
-template <>
-std::span<const Word<PartitionMethod>> words<PartitionMethod>();
 
 }  // namespace topomask

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from topomask import _ops  # noqa: F401 (loads the operators)
 from topomask.graph import Graph, signed_seed
+from topomask.graph import partition as _partition
 
-__all__ = ["DistributedGraph", "GRFMask", "attention"]
+__all__ = ["DistributedGraph", "GRFMask", "attention", "partition", "plan"]
 
 
 def _call(name: str, *arguments: Any) -> Any:
@@ -30,6 +31,39 @@ def _name(group: Any) -> str:
         return ""
     found: Any = group or torch.distributed.group.WORLD
     return found.group_name
+
+
+def partition(
+    graph: Graph, parts: int | None = None, method: str = "metis", seed: int = 0, points: Any = None,
+    *, folder: str | None = None, group: Any = None,
+) -> Tensor:  # fmt: skip
+    """[N] int32: the rank of each node, as `topomask.partition`; parts: as many as there are ranks.
+
+    With a folder its shards are written, by one rank and as 'topomask partition' does: then this is collective.
+    """
+    number = _call("ranks", _name(group)) if parts is None else parts
+    assignment = _partition(graph, number, method, seed, points)
+    if folder is not None:
+        shards = (assignment, number, method, signed_seed(seed), str(folder))
+        _call("write_shards", *graph.rows, graph.directed, *shards, _name(group))
+    return assignment
+
+
+def plan(
+    graph: str, ranks: int, device: str = "cpu", *, num_walks: int = 16, p_halt: float = 0.5, max_hops: int = 10,
+    coupling: str = "independent", ensembles: str = "shared", normalise: str = "symmetric",
+    partition: str = "metis", heads: int = 1, m: int = 64, d: int = 64, learned: bool = True,
+    link_bandwidth: float | None = None, seed: int = 0,
+) -> str:  # fmt: skip
+    """Memory, bytes sent and seconds of each rank, as 'topomask plan --ranks'; it needs no ranks itself.
+
+    graph: a file or a description, which may be too large for this machine ("grid:31623x31623", "shards:DIR").
+    device: "cpu" or "h200". m, d: query/key features and value channels of a head. learned: with a backward
+    pass. link_bandwidth: bytes per second that a rank sends, instead of the device's.
+    """
+    walks = (num_walks, max_hops, p_halt, coupling, ensembles, signed_seed(seed))
+    sizes = (heads, m, d, learned, link_bandwidth or 0.0)
+    return _call("plan", str(graph), ranks, device, partition, normalise, *walks, *sizes)
 
 
 class DistributedGraph:
@@ -78,12 +112,15 @@ class GRFMask:
     def __init__(
         self, graph: DistributedGraph, f: Tensor, num_walks: int = 16, p_halt: float = 0.5, max_hops: int = 10,
         *, length: str | Sequence[float] = "geometric", step: str = "uniform", coupling: str = "independent",
-        ensembles: str = "shared", importance_weights: bool = True, seed: int = 0, route: str = "auto",
+        ensembles: str = "shared", importance_weights: bool = True, shared_walks: bool = True, seed: int = 0,
+        route: str = "auto",
     ) -> None:  # fmt: skip
+        """shared_walks=False: each head samples its own walks; later values of f have as many rows."""
+        heads = 0 if shared_walks else (1 if f.dim() == 1 else f.shape[0])
         law, survival = (length, []) if isinstance(length, str) else ("survival", [float(s) for s in length])
         self.f = f
         self._handle = torch.classes.topomask.DistributedGrfMask(
-            graph._handle, num_walks, max_hops, law, p_halt, survival, step, coupling, ensembles,
+            graph._handle, heads, num_walks, max_hops, law, p_halt, survival, step, coupling, ensembles,
             importance_weights, signed_seed(seed), route,
         )  # fmt: skip
 

@@ -108,12 +108,12 @@ class DistributedMaskAttention : public torch::autograd::Function<DistributedMas
     Ranks::Pending pending = rows.exchange.start_back(
         packed_rows(boundary.k.narrow(2, touched, halo), boundary.v.narrow(2, touched, halo)),
         "gradients of K and V");
-    EngineGradients found = {
-        at::zeros_like(q), at::zeros_like(k), at::zeros_like(v), {at::zeros_like(saved[6])}};
-    if (q.size(2) > 0) {
-      found = mask_engine_backward(grad_out, {q, k, v, call->rule}, {{rows.interior.pattern(), saved[6]}},
-                                   {out, {saved[8], saved[9], saved[10]}}, mask_learns);
-    }
+    EngineGradients found =
+        q.size(2) > 0
+            ? mask_engine_backward(grad_out, {q, k, v, call->rule}, {{rows.interior.pattern(), saved[6]}},
+                                   {out, {saved[8], saved[9], saved[10]}}, mask_learns)
+            : EngineGradients{
+                  at::zeros_like(q), at::zeros_like(k), at::zeros_like(v), {at::zeros_like(saved[6])}};
     if (rows.rows.numel() > 0) found.q.index_copy_(2, rows.rows, boundary.q);
     found.k.index_add_(2, rows.touched, boundary.k.narrow(2, 0, touched));
     found.v.index_add_(2, rows.touched, boundary.v.narrow(2, 0, touched));
@@ -222,6 +222,32 @@ struct LocalCall {
   }
 };
 
+// One set of walks: q, k: [B, H, n, d], v: [B, H, n, d_v] as LocalCall makes them, f: [1 or H, terms].
+at::Tensor attend_by_rows(const std::shared_ptr<Symbolic>& symbolic, const at::Tensor& q, const at::Tensor& k,
+                          const at::Tensor& v, const at::Tensor& f, const AttentionOptions& options) {
+  auto state = c10::make_intrusive<MaskCall>();
+  state->symbolic = symbolic;
+  state->rule = score_rule_of(options, q.size(-1));
+  state->learning = at::GradMode::is_enabled() &&
+                    (q.requires_grad() || k.requires_grad() || v.requires_grad() || f.requires_grad());
+  const auto [interior, boundary] = symbolic->values(f);
+  const auto as_work = [&](const at::Tensor& x) { return x.to(q.scalar_type()).contiguous(); };
+  return DistributedMaskAttention::apply(q, k, v, as_work(interior), as_work(boundary), state);
+}
+
+at::Tensor attend_by_columns(const std::shared_ptr<Symbolic>& symbolic, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v, const at::Tensor& f,
+                             const AttentionOptions& options) {
+  auto state = c10::make_intrusive<ColumnsCall>();
+  state->symbolic = symbolic;
+  AttentionShape shape = AttentionShape::of(q, v);
+  shape.num_nodes = symbolic->graph->largest_part();
+  constexpr std::int64_t kWorkspace = std::int64_t{2} << 30;
+  state->block = feature_block(shape, options.max_workspace > 0 ? options.max_workspace : kWorkspace);
+  return divide_by_normaliser(ColumnsAttention::apply(q, k, with_ones(v), f, state),
+                              options.normaliser_guard);
+}
+
 }  // namespace
 
 Engine choose_engine(const DistributedGrfMask& mask, const AttentionOptions& options, std::int64_t d,
@@ -232,12 +258,13 @@ Engine choose_engine(const DistributedGrfMask& mask, const AttentionOptions& opt
         "attention: the feature engine computes linear attention, not softmax");
   if (options.kind == AttentionKind::softmax) return Engine::mask;
   if (options.engine != Engine::automatic) return options.engine;
-  // Pairs of entries that share a column bound the nonzeros of M. Each costs one product of d and one of d_v;
-  // an entry of Phi or Psi costs one for every feature and value.
-  const PairCounts& counts = mask.symbolic_->pairs();
-  const auto m = static_cast<double>(options.feature_map.output_features(d)),
-             width = static_cast<double>(d_v);
-  return counts.pairs * (m + width) <= counts.entries * m * (width + 1) ? Engine::mask : Engine::feature;
+  PairCounts counts;
+  for (const std::shared_ptr<Symbolic>& set : mask.sets_) {
+    counts.pairs += set->pairs().pairs;
+    counts.entries += set->pairs().entries;
+  }
+  return engine_for(counts, static_cast<double>(options.feature_map.output_features(d)),
+                    static_cast<double>(d_v));
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -246,26 +273,16 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const Engine engine = choose_engine(mask, options, q.size(-1), v.size(-1));
   const LocalCall call(*mask.ranks(), q, k, v, options, engine);
   const at::Tensor f = with_summed_gradient(mask.ranks(), mask.f());
-  const bool learning = at::GradMode::is_enabled() && (call.q.requires_grad() || call.k.requires_grad() ||
-                                                       call.v.requires_grad() || f.requires_grad());
-  if (engine == Engine::mask) {
-    auto state = c10::make_intrusive<MaskCall>();
-    state->symbolic = mask.symbolic_;
-    state->rule = score_rule_of(options, q.size(-1));
-    state->learning = learning;
-    const auto [interior, boundary] = mask.symbolic_->values(f);
-    const auto as_work = [&](const at::Tensor& x) { return x.to(call.q.scalar_type()).contiguous(); };
-    return call.finish(
-        DistributedMaskAttention::apply(call.q, call.k, call.v, as_work(interior), as_work(boundary), state));
+  const auto attend = engine == Engine::mask ? attend_by_rows : attend_by_columns;
+  if (mask.num_sets() == 1) return call.finish(attend(mask.sets_[0], call.q, call.k, call.v, f, options));
+  // Heads with walks of their own have halos of their own, too.
+  std::vector<at::Tensor> of_heads;
+  for (std::int64_t h = 0; h < mask.num_sets(); ++h) {
+    const auto head = [&](const at::Tensor& x) { return x.narrow(1, h, 1).contiguous(); };
+    of_heads.push_back(attend(mask.sets_[static_cast<std::size_t>(h)], head(call.q), head(call.k),
+                              head(call.v), f.narrow(0, h, 1), options));
   }
-  auto state = c10::make_intrusive<ColumnsCall>();
-  state->symbolic = mask.symbolic_;
-  AttentionShape shape = AttentionShape::of(call.q, call.v);
-  shape.num_nodes = mask.symbolic_->graph.largest_part();
-  constexpr std::int64_t kWorkspace = std::int64_t{2} << 30;
-  state->block = feature_block(shape, options.max_workspace > 0 ? options.max_workspace : kWorkspace);
-  const at::Tensor sums = ColumnsAttention::apply(call.q, call.k, with_ones(call.v), f, state);
-  return call.finish(divide_by_normaliser(sums, options.normaliser_guard));
+  return call.finish(at::cat(of_heads, 1));
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RanksPtr& ranks,

@@ -16,6 +16,7 @@
 #include "core/interruption.h"
 #include "distributed/messages.h"
 #include "distributed/node_exchange.h"
+#include "distributed/walk_messages.h"
 #include "graph/tensors.h"
 #include "topomask/distributed.h"
 #include "walks/compile_plan.h"
@@ -38,28 +39,12 @@ struct Region {
   }
 };
 
-struct FetchedEntry {
-  std::int32_t place, original;
-  float weight;
-};
-
 struct Traffic {
   double walkers = 0;      // bytes to send walkers, all ranks
   double bytes_a_row = 0;  // of a fetched row, on average
 };
 
-struct Visit {
-  std::int32_t start, walk, hop;  // start: row of its owner
-  std::int32_t place, original;
-  float load;
-};
-
-struct SentWalker {
-  std::int32_t start_place, start_original, walk, node, length;  // node: place
-  float load;
-};
-
-Traffic predict_traffic(const DistributedGraph& graph, const WalkPlan& plan, const WalkOptions& options) {
+Traffic predict_traffic(const DistributedGraph& graph, const WalkOptions& options) {
   const CsrView rows = graph.view();
   double cut = 0;
   for (std::int64_t e = 0; e < rows.num_entries(); ++e) cut += rows.col[e] >= rows.num_nodes;
@@ -69,16 +54,7 @@ Traffic predict_traffic(const DistributedGraph& graph, const WalkPlan& plan, con
       "traffic");
   const double nodes = sums[0].item<double>(), entries = sums[1].item<double>();
   const double cut_share = entries > 0 ? sums[2].item<double>() / entries : 0;
-  const std::vector<double> survival = survival_function(options);
-  double hops = 0;
-  for (int hop = 1; hop <= plan.max_hops; ++hop) hops += survival[static_cast<std::size_t>(hop)];
-  Traffic traffic;
-  // A hop over a border sends the walker on, and its visit back to where it started.
-  traffic.walkers = nodes * static_cast<double>(plan.num_walks) * hops * cut_share *
-                    static_cast<double>(sizeof(SentWalker) + sizeof(Visit));
-  const double mean_degree = nodes > 0 ? entries / nodes : 0;
-  traffic.bytes_a_row = 2 * sizeof(std::int32_t) + mean_degree * sizeof(FetchedEntry);
-  return traffic;
+  return {walker_bytes(nodes, cut_share, options), fetched_row_bytes(nodes > 0 ? entries / nodes : 0)};
 }
 
 // The rows that walks of `hops` hops need; nothing where they would take more bytes than `limit`, if given.
@@ -303,7 +279,7 @@ bool enumerates(const DistributedGraph& graph, const WalkPlan& plan) {
 std::optional<Region> choose_route(const DistributedGraph& graph, const WalkPlan& plan,
                                    const WalkOptions& options, WalkRoute route, bool needs_region) {
   if (route == WalkRoute::walkers && !needs_region) return std::nullopt;
-  const Traffic traffic = predict_traffic(graph, plan, options);
+  const Traffic traffic = predict_traffic(graph, options);
   return fetch_region(graph, plan.max_hops, traffic, route == WalkRoute::automatic && !needs_region);
 }
 

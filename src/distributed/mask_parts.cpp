@@ -388,6 +388,10 @@ PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures&
   return {sums[0].item<double>(), sums[1].item<double>()};
 }
 
+Engine engine_for(const PairCounts& counts, double m, double d_v) {
+  return counts.pairs * (m + d_v) <= counts.entries * m * (d_v + 1) ? Engine::mask : Engine::feature;
+}
+
 namespace {
 
 template <class State>

@@ -55,10 +55,13 @@ struct PairCounts {
   double pairs = 0, entries = 0;
 };
 PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures& features);
+// The engine of linear attention with less work for m features and d_v values. Pairs bound the nonzeros of M:
+// each costs one product of m and one of d_v; an entry of Phi or Psi costs one for every feature and value.
+Engine engine_for(const PairCounts& counts, double m, double d_v);
 
 struct DistributedGrfMask::Symbolic {
-  explicit Symbolic(DistributedGraph of) : graph(std::move(of)) {}
-  DistributedGraph graph;
+  explicit Symbolic(std::shared_ptr<const DistributedGraph> of) : graph(std::move(of)) {}
+  std::shared_ptr<const DistributedGraph> graph;
   DistributedFeatures features;
   std::once_flag rows_once, columns_once, pairs_once;
   MaskRows rows_;

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "graph/cpu/shard_rows.h"
+#include "graph/shard_files.h"
 #include "topomask/csr.h"
 #include "topomask/partition.h"
 
 namespace topomask {
-
-constexpr std::int64_t kMostParts = 4096;  // each shard has a few numbers per part
 
 // The rows of one part at a time, in the order of its nodes; columns are nodes of the whole graph.
 class PartRows {

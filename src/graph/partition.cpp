@@ -223,14 +223,4 @@ PartitionSummary summarise(const Graph& anywhere, const Partition& partition) {
   return survey_parts(rows, numbering, graph.directed).summary;
 }
 
-template <>
-std::span<const Word<PartitionMethod>> words<PartitionMethod>() {
-  static constexpr Word<PartitionMethod> kWords[] = {
-      {PartitionMethod::morton, "morton", "runs of the Morton order of points or cells, fast"},
-      {PartitionMethod::metis, "metis", "METIS, few cut edges"},
-      {PartitionMethod::stream, "stream", "Fennel, a few passes, for files that do not fit into memory"},
-  };
-  return kWords;
-}
-
 }  // namespace topomask

@@ -16,6 +16,7 @@ namespace topomask {
 constexpr std::string_view kShardIndexFile = "index.json";
 constexpr std::string_view kShardIndexFormat = "topomask shards", kShardFormat = "topomask shard";
 constexpr int kShardVersion = 1;
+constexpr std::int64_t kMostParts = 4096;  // each shard has a few numbers per part
 
 inline std::string shard_file(std::int64_t part) {
   return fmt::format("part-{:04}.safetensors", part);

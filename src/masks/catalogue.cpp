@@ -225,14 +225,14 @@ WalkMaskPlan plan_grf(const Order& order) {
   plan.normalisation = order.normalisation();
   if (has_one_set_of_walks(order) && !order.flag("shared_walks"))
     plan.features.walks.seed = derive_seed(plan.features.walks.seed, 0);
+  plan.per_head = !has_one_set_of_walks(order);
   return plan;
 }
 
 MaskPtr make_grf(const Order& order) {
   const WalkMaskPlan plan = plan_grf(order);
-  if (has_one_set_of_walks(order))
-    return std::make_shared<GrfMask>(order.normalised(), plan.features, plan.f);
-  return GrfMask::per_head(order.normalised(), plan.features, plan.f);
+  if (plan.per_head) return GrfMask::per_head(order.normalised(), plan.features, plan.f);
+  return std::make_shared<GrfMask>(order.normalised(), plan.features, plan.f);
 }
 
 MaskPtr make_power_series(const Order& order) {
@@ -693,10 +693,6 @@ WalkMaskPlan plan_walk_mask(MaskRequest request) {
         "mask '{}': is not made of walks; over ranks there are grf, grf-asymmetric and ad-hoc", request.mask);
   if (!request.graph) request.graph = Graph();
   const Order order(entry.info, request);
-  check(has_one_set_of_walks(order),
-        "mask '{}': has {} heads with walks of their own; over ranks one set of walks serves all heads "
-        "(shared_walks)",
-        request.mask, order.heads());
   WalkMaskPlan plan = plan_grf(order);
   check(plan.f.dim() == 2, "mask '{}': over ranks the keys use the queries' f (no key_init)", request.mask);
   return plan;

@@ -6,6 +6,7 @@
 
 #include "ops/arguments.h"
 #include "topomask/distributed.h"
+#include "topomask/rank_plan.h"
 
 namespace topomask::ops {
 namespace {
@@ -26,16 +27,22 @@ GraphPtr handle(DistributedGraph graph) {
 }
 
 struct MaskHandle : torch::CustomClassHolder {
-  MaskHandle(const GraphPtr& graph, std::int64_t num_walks, std::int64_t max_hops, const std::string& length,
-             double p_halt, const std::vector<double>& survival, const std::string& step,
-             const std::string& coupling, const std::string& ensembles, bool importance_weights,
-             std::int64_t seed, const std::string& route)
-      : mask(graph->graph,
-             FeatureOptions{
-                 walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, 0),
-                 parse_word<Ensembles>("ensembles", ensembles), importance_weights},
-             at::ones({1}), parse_word<WalkRoute>("route", route)) {}
-  DistributedGrfMask mask;  // its f is that of each call
+  // heads: 0: one set of walks for all heads; else each has its own
+  MaskHandle(const GraphPtr& graph, std::int64_t heads, std::int64_t num_walks, std::int64_t max_hops,
+             const std::string& length, double p_halt, const std::vector<double>& survival,
+             const std::string& step, const std::string& coupling, const std::string& ensembles,
+             bool importance_weights, std::int64_t seed, const std::string& route) {
+    const FeatureOptions options{
+        walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, 0),
+        parse_word<Ensembles>("ensembles", ensembles), importance_weights};
+    const auto by = parse_word<WalkRoute>("route", route);
+    if (heads == 0) {
+      mask = std::make_shared<const DistributedGrfMask>(graph->graph, options, at::ones({1}), by);
+    } else {
+      mask = DistributedGrfMask::per_head(graph->graph, options, at::ones({heads, 1}), by);
+    }
+  }
+  std::shared_ptr<const DistributedGrfMask> mask;  // its f is that of each call
 };
 using HandlePtr = c10::intrusive_ptr<MaskHandle>;
 
@@ -52,11 +59,46 @@ AttentionOptions options_of(const std::string& kind, const std::string& feature_
   return options;
 }
 
+// The plan in words.
+std::string plan_text(const std::string& graph, std::int64_t ranks, const std::string& device,
+                      const std::string& method, const std::string& normalisation, std::int64_t num_walks,
+                      std::int64_t max_hops, double p_halt, const std::string& coupling,
+                      const std::string& ensembles, std::int64_t seed, std::int64_t heads, std::int64_t m,
+                      std::int64_t d, bool learned, double link_bandwidth) {
+  RankPlanOptions options;
+  options.ranks = ranks;
+  options.device = device;
+  options.method = parse_word<PartitionMethod>("partition", method);
+  options.normalisation = parse_word<Normalisation>("normalise", normalisation);
+  options.features.walks =
+      walk_options(num_walks, max_hops, "geometric", p_halt, {}, "uniform", coupling, seed, 0);
+  options.features.ensembles = parse_word<Ensembles>("ensembles", ensembles);
+  options.heads = heads;
+  options.channels = m;
+  options.values = d;
+  options.learned = learned;
+  options.link_bandwidth = link_bandwidth;
+  return plan_ranks(graph, options).to_string();
+}
+
 // A call that holds any number of collectives.
 struct Calls : torch::CustomClassHolder {
   GraphPtr from_shards(const std::string& folder, const std::string& group) {
     return handle(DistributedGraph::from_shards(folder, ranks_of(group)));
   }
+  // One rank writes, and all say what went wrong.
+  void write_shards(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed,
+                    const at::Tensor& assignment, std::int64_t parts, const std::string& method,
+                    std::int64_t seed, const std::string& folder, const std::string& group) {
+    const RanksPtr ranks = ranks_of(group);
+    ranks->together("the shards", [&] {
+      if (ranks->rank() != 0) return;
+      topomask::write_shards(folder, graph_from(row_ptr, col, weight, directed),
+                             {parts, assignment, parse_word<PartitionMethod>("method", method),
+                              static_cast<std::uint64_t>(seed)});
+    });
+  }
+  std::int64_t ranks(const std::string& group) { return ranks_of(group)->size(); }
   GraphPtr from_graph(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                       bool directed, const at::Tensor& assignment, const std::string& group) {
     const RanksPtr ranks = ranks_of(group);
@@ -78,7 +120,7 @@ struct Calls : torch::CustomClassHolder {
     const AttentionOptions options =
         options_of(kind, feature_map, engine, epsilon, num_features, feature_seed);
     if (!mask) return topomask::attention(q, k, v, ranks_of(group), options);
-    return topomask::attention(q, k, v, *(*mask)->mask.with_f(f.value_or(at::Tensor())), options);
+    return topomask::attention(q, k, v, *(*mask)->mask->with_f(f.value_or(at::Tensor())), options);
   }
 };
 
@@ -93,16 +135,27 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
         return handle(self->graph.normalised(parse_word<Normalisation>("normalisation", how)));
       });
   m.class_<MaskHandle>("DistributedGrfMask")
-      .def(torch::init<const GraphPtr&, std::int64_t, std::int64_t, const std::string&, double,
+      .def(torch::init<const GraphPtr&, std::int64_t, std::int64_t, std::int64_t, const std::string&, double,
                        const std::vector<double>&, const std::string&, const std::string&, const std::string&,
                        bool, std::int64_t, const std::string&>())
       .def("features", [](const HandlePtr& self) {
-        const WalkFeatures& query = self->mask.features().query.features;
+        const WalkFeatures& query = self->mask->features().query.features;
         return std::vector<at::Tensor>{query.row_ptr, query.col, query.deposit_ptr, query.hop, query.load};
       });
   m.class_<Calls>("Distributed")
       .def(torch::init<>())
       .def("from_shards", &Calls::from_shards)
+      .def("write_shards", &Calls::write_shards)
+      .def("ranks", &Calls::ranks)
+      .def("plan",
+           [](const c10::intrusive_ptr<Calls>&, const std::string& graph, std::int64_t ranks,
+              const std::string& device, const std::string& method, const std::string& normalisation,
+              std::int64_t num_walks, std::int64_t max_hops, double p_halt, const std::string& coupling,
+              const std::string& ensembles, std::int64_t seed, std::int64_t heads, std::int64_t m,
+              std::int64_t d, bool learned, double link_bandwidth) {
+             return plan_text(graph, ranks, device, method, normalisation, num_walks, max_hops, p_halt,
+                              coupling, ensembles, seed, heads, m, d, learned, link_bandwidth);
+           })
       .def("from_graph", &Calls::from_graph)
       .def("from_edges", &Calls::from_edges)
       .def("attention", &Calls::attention);

@@ -102,21 +102,17 @@ std::vector<Variant> variants() {
   std::vector<Variant> all;
   for (const auto& ensembles : words<Ensembles>()) {
     for (const Engine engine : {Engine::mask, Engine::feature}) {
-      Variant variant;
-      variant.name = std::string(ensembles.word) + " " + std::string(word_of(engine));
-      variant.ensembles = ensembles.value;
-      variant.attention.engine = engine;
-      all.push_back(variant);
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+        Variant variant;
+        variant.name =
+            std::string(ensembles.word) + " " + std::string(word_of(engine)) + " " + c10::toString(dtype);
+        variant.ensembles = ensembles.value;
+        variant.dtype = dtype;
+        variant.attention.engine = engine;
+        all.push_back(variant);
+      }
     }
   }
-  Variant narrow = all[0];
-  narrow.name = "float32 mask";
-  narrow.dtype = at::kFloat;
-  all.push_back(narrow);
-  narrow = all[1];
-  narrow.name = "float32 feature";
-  narrow.dtype = at::kFloat;
-  all.push_back(narrow);
   return all;
 }
 
@@ -149,6 +145,43 @@ TEST(DistributedAttention, is_that_of_one_process) {
                        part.nodes());
         }
       });
+    }
+  }
+}
+
+TEST(DistributedAttention, heads_may_have_walks_of_their_own) {
+  const std::vector<testing::GraphCase> cases = testing::graph_cases();
+  for (const testing::GraphCase& one : {cases[0], cases[3]}) {  // a grid and a directed graph
+    const Graph graph = normalise(one.graph, Normalisation::symmetric);
+    for (const Variant& variant : variants()) {
+      if (variant.dtype != at::kDouble) continue;
+      const Operands whole(graph.num_nodes(), at::kDouble);
+      const FeatureOptions options = feature_options(variant.ensembles);
+      const auto mask = GrfMask::per_head(graph, options, whole.f);
+      const auto expected = outputs_of(whole, [&](const Operands& x) {
+        return attention(x.q, x.k, x.v, mask->with_f(x.f), variant.attention);
+      });
+      for (const int size : {1, 3}) {
+        SCOPED_TRACE(one.name + ", " + variant.name + ", " + std::to_string(size) + " ranks");
+        Ranks::run_threads(size, [&](const RanksPtr& ranks) {
+          const DistributedGraph part =
+              DistributedGraph::from_graph(graph, testing::parts_of(graph, size), ranks);
+          const Operands own = whole.rows(part.nodes());
+          const auto parts = DistributedGrfMask::per_head(part, options, own.f);
+          EXPECT_EQ(parts->num_sets(), kHeads);
+          expect_close(expected,
+                       outputs_of(own,
+                                  [&](const Operands& x) {
+                                    return attention(x.q, x.k, x.v, *parts->with_f(x.f), variant.attention);
+                                  }),
+                       part.nodes());
+          const at::Tensor x = own.v[0];
+          EXPECT_TRUE(at::allclose(parts->multiply(x),
+                                   mask->multiply(whole.v[0]).index_select(1, part.nodes()), 1e-12, 1e-12));
+          expect_error([&] { parts->with_f(own.f.narrow(0, 0, 1)); },
+                       "there are walks for 2 heads, got f with 1 rows");
+        });
+      }
     }
   }
 }

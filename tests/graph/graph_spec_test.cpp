@@ -10,6 +10,7 @@
 #include "support/temporary_folder.h"
 #include "topomask/error.h"
 #include "topomask/graph_builders.h"
+#include "topomask/graph_family.h"
 #include "topomask/graph_io.h"
 
 namespace topomask {
@@ -27,6 +28,26 @@ std::string spec_error(const std::string& spec) {
     return error.what();
   }
   return "no error";
+}
+
+TEST(GraphFamily, KeepsItsShape) {
+  const auto resized = [](const std::string& spec, std::int64_t nodes) {
+    return graph_family(spec).value().resized(nodes);
+  };
+  EXPECT_EQ(resized("grid:31623x31623", 1 << 18), "grid:512x512");
+  EXPECT_EQ(resized("grid:1000x4000,wrap", 10000), "grid:50x200,wrap");
+  EXPECT_EQ(resized("grid:10x1000000", 4000), "grid:10x400");   // thin ones stay
+  EXPECT_EQ(resized("grid:100x1000000", 3200), "grid:16x200");  // or shrink a little
+  EXPECT_EQ(resized("grid:1000x1000x1000,diagonals", 8000), "grid:20x20x20,diagonals");
+  EXPECT_EQ(resized("ba:1000000000,5,7", 4096), "ba:4096,5,7");
+  EXPECT_EQ(resized("er:1000000,0.00001,3", 1000), "er:1000,0.01,3");  // the mean degree stays
+  EXPECT_EQ(resized("torus:1000000000,8", 4096), "torus:4096,8");
+  EXPECT_EQ(graph_family("grid:31623x31623")->nodes, 31623LL * 31623);
+  EXPECT_EQ(graph_family("grid:10x10x10")->dimension, 3);
+  EXPECT_EQ(graph_family("ba:100,5")->dimension, 0);
+  for (const char* none : {"karate", "edges.txt", "shards:parts", "grid:2x2x2x2", "grid:axb", "ba:3x3,2",
+                           "hypercube:10", "knn:points.npy,3", "grid:0x3", "grid:99999999999x99999999999"})
+    EXPECT_FALSE(graph_family(none).has_value()) << none;
 }
 
 TEST(GraphSpec, NamesEveryGenerator) {

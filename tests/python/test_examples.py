@@ -27,7 +27,7 @@ def run(name: str, *arguments: str) -> str:
 
 def test_every_example_is_tested() -> None:
     tested = {"quickstart.py", "node_classification.py", "point_cloud.py", "image_grid.py", "cuda_graph.py",
-              "distributed_node_classifier.py", "particle_dynamics.py"}  # fmt: skip
+              "distributed_node_classifier.py", "distributed_edge_index.py", "particle_dynamics.py"}  # fmt: skip
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 

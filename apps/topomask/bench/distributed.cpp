@@ -3,6 +3,8 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include <ctime>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -28,6 +30,17 @@ struct BenchDistributedCommand {
   int repeats = 5;
 };
 
+struct RankTiming {
+  Timing wall;
+  double cpu = 0;  // of all ranks and threads together: what counts where cores are shared with others
+};
+
+double process_cpu_seconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 // Of one rank, in the order of the columns below.
 enum Column { kNodes, kInterior, kHalo, kEntries, kSent, kFloor, kMemory, kColumns };
 
@@ -35,9 +48,15 @@ enum Column { kNodes, kInterior, kHalo, kEntries, kSent, kFloor, kMemory, kColum
 // them, or a partial sum and a sum for each shared column.
 std::int64_t fewest_bytes(const DistributedGrfMask& mask, Engine engine, std::int64_t heads,
                           std::int64_t channels) {
-  const DistributedGrfMask::Counts counts = mask.counts(engine);
-  if (engine == Engine::mask) return counts.sends * heads * 2 * channels * 4;
-  return (counts.key_columns + counts.query_sends) * heads * channels * (channels + 1) * 4;
+  std::int64_t bytes = 0;
+  for (std::int64_t set = 0; set < mask.num_sets(); ++set) {
+    const DistributedGrfMask::Counts counts = mask.counts(engine, set);
+    const std::int64_t of_head = engine == Engine::mask
+                                     ? counts.sends * 2 * channels
+                                     : (counts.key_columns + counts.query_sends) * channels * (channels + 1);
+    bytes += of_head * 4 * heads / mask.num_sets();
+  }
+  return bytes;
 }
 
 void run_bench_distributed(const BenchDistributedCommand& command, const RanksPtr& ranks) {
@@ -58,23 +77,26 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
 
   const auto in_step = [&] { ranks->largest(at::tensor({0}, at::kLong), "the time"); };
   const auto timed = [&](const std::function<void()>& call) {
-    std::vector<double> seconds;
+    std::vector<double> seconds, cpu_seconds;
     for (int i = 0; i < command.repeats; ++i) {
       in_step();
       const Clock::time_point begin = Clock::now();
+      const double cpu_before = process_cpu_seconds();
       call();
+      const double cpu = process_cpu_seconds() - cpu_before;
       in_step();
       seconds.push_back(seconds_since(begin));
+      cpu_seconds.push_back(ranks->sum(at::tensor({cpu}, at::kDouble), "the time").item<double>());
     }
-    return summarise_times(seconds);
+    return RankTiming{summarise_times(seconds), summarise_times(cpu_seconds).median};
   };
   ranks->reset_bytes_sent();
   attention(q, k, v, *mask, options);
   const std::int64_t sent = ranks->bytes_sent();
-  const Timing forward = timed([&] { attention(q, k, v, *mask, options); });
+  const RankTiming forward = timed([&] { attention(q, k, v, *mask, options); });
   const at::Tensor f = mask->f().to(at::kFloat).detach().clone().requires_grad_();
   const auto learning = mask->with_f(f);
-  const Timing both = timed([&] {
+  const RankTiming both = timed([&] {
     const at::Tensor ql = q.detach().requires_grad_(), kl = k.detach().requires_grad_(),
                      vl = v.detach().requires_grad_();
     attention(ql, kl, vl, *learning, options).sum().backward();
@@ -108,9 +130,11 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
                                    {"ratio", ratio},
                                    {"seconds_graph", seconds_graph},
                                    {"seconds_mask", seconds_mask},
-                                   {"seconds_forward", forward.median},
-                                   {"seconds_forward_spread", forward.spread},
-                                   {"seconds_forward_backward", both.median},
+                                   {"seconds_forward", forward.wall.median},
+                                   {"seconds_forward_spread", forward.wall.spread},
+                                   {"seconds_forward_cpu", forward.cpu},
+                                   {"seconds_forward_backward", both.wall.median},
+                                   {"seconds_forward_backward_cpu", both.cpu},
                                    {"parts", nlohmann::ordered_json::array()}};
     for (int r = 0; r < ranks->size(); ++r) {
       nlohmann::ordered_json part;
@@ -128,8 +152,11 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
   listing.add("graph and parts", format_seconds(seconds_graph));
   listing.add("walks and mask", format_seconds(seconds_mask));
   listing.add("forward",
-              fmt::format("{} (spread {})", format_seconds(forward.median), format_seconds(forward.spread)));
-  listing.add("forward and backward", fmt::format("{}, f learning", format_seconds(both.median)));
+              fmt::format("{} (spread {}), {} of all cores together", format_seconds(forward.wall.median),
+                          format_seconds(forward.wall.spread), format_seconds(forward.cpu)));
+  listing.add("forward and backward",
+              fmt::format("{}, f learning, {} of all cores together", format_seconds(both.wall.median),
+                          format_seconds(both.cpu)));
   listing.add("sent per forward", fmt::format("{}, {:.3f} x the least possible {}",
                                               format_bytes(static_cast<double>(total(kSent))), ratio,
                                               format_bytes(static_cast<double>(total(kFloor)))));

@@ -1,4 +1,5 @@
-// `topomask plan`: how many walks an accuracy needs, by the theorem and by measurement, and what they cost.
+// `topomask plan`: how many walks an accuracy needs, by the theorem and by measurement, and what they cost;
+// with --ranks what ranks will need (plan_ranks.h).
 #include "topomask/plan.h"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
+#include "commands/plan_ranks.h"
 #include "core/check.h"
 #include "options/attention_options.h"
 #include "options/choices.h"
@@ -25,6 +27,7 @@ struct PlanCommand {
   WalkFlags walks;
   std::string kernel;
   PlanOptions request;
+  RankPlanFlags ranks;
 };
 
 std::string format_walks(std::int64_t walks) {
@@ -155,6 +158,16 @@ void run_plan(const PlanCommand& command) {
   command.run.apply();
   check(command.request.features >= 1, "--m: expected at least 1, got {}", command.request.features);
   check(command.request.channels >= 1, "--d: expected at least 1, got {}", command.request.channels);
+  if (command.ranks.wanted()) {
+    RankPlanOptions plan = command.ranks.plan;
+    plan.loading = command.graph.loading;
+    plan.normalisation = command.graph.normalisation;
+    plan.features = command.walks.to_feature_options(command.ranks.num_walks, command.run.seed);
+    plan.channels = command.request.features;
+    plan.values = command.request.channels;
+    plan.learned = command.request.learned;
+    return run_rank_plan(command.run, command.graph.spec, plan);
+  }
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   // The number of walks is what the plan finds; any valid (even) one passes the checks here.
   const FeatureOptions options = command.walks.to_feature_options(WalkOptions{}.num_walks, command.run.seed);
@@ -174,7 +187,8 @@ void run_plan(const PlanCommand& command) {
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("plan", "How many walks an accuracy needs, and what they cost");
+  CLI::App* sub = app.add_subcommand(
+      "plan", "How many walks an accuracy needs and what they cost; or what ranks will need");
   const auto command = std::make_shared<PlanCommand>();
   add_graph_options(*sub, command->graph, "karate");
   add_kernel_option(*sub, command->kernel);
@@ -189,15 +203,21 @@ void add_plan_command(CLI::App& app) {
   sub->add_flag_callback(
       "--fixed-f", [command] { command->request.learned = false; },
       "f is not learned: a CPU computes the values of the mask once and not in every pass");
+  add_rank_plan_options(*sub, command->ranks);
   add_run_options(*sub, command->run);
   sub->footer(
       "The last table has each kind of ensemble with the walks that it needs for the same error. seconds: a\n"
       "forward pass of attention as predicted (see 'topomask calibrate'); rel. error: of the whole mask in "
       "the\n"
       "Frobenius norm, one sample against the exact kernel up to twice --max-hops.\n"
+      "With --ranks the counts are those of the graph if it has at most 2^20 nodes, else scaled from smaller "
+      "ones; "
+      "the\n"
+      "output says which.\n"
       "Examples:\n"
       "  topomask plan --graph grid:32x32 --error 0.05 --confidence 0.99 --for all-entries\n"
-      "  topomask plan --graph mesh.ply --kernel diffusion:sigma2=2 --m 32 --d 64 --json");
+      "  topomask plan --graph mesh.ply --kernel diffusion:sigma2=2 --m 32 --d 64 --json\n"
+      "  topomask plan --ranks 64 --device h200 --graph grid:31623x31623 --heads 8");
   sub->callback([command] { run_plan(*command); });
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 #include "options/mask_parameters.h"
@@ -173,8 +174,9 @@ std::shared_ptr<const DistributedGrfMask> MaskFlags::make(std::uint64_t seed, co
   check_flags(*this);
   check(global_tokens == 0 && out_parameters.empty(), "--global-tokens and --out-parameters: not over ranks");
   const WalkMaskPlan plan = plan_walk_mask(request(seed, std::nullopt, c10::kCPU));
-  return std::make_shared<const DistributedGrfMask>(of.normalised(plan.normalisation), plan.features, plan.f,
-                                                    route);
+  DistributedGraph w = of.normalised(plan.normalisation);
+  if (plan.per_head) return DistributedGrfMask::per_head(std::move(w), plan.features, plan.f, route);
+  return std::make_shared<const DistributedGrfMask>(std::move(w), plan.features, plan.f, route);
 }
 
 void add_mask_options(CLI::App& command, MaskFlags& flags) {

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -70,18 +72,42 @@ void pass_signals_on(const std::vector<pid_t>& ranks) {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
-// The status of the first rank that failed, or 0.
-int wait_for_ranks(const std::vector<pid_t>& ranks) {
+// The status of the first rank that failed, or 0. The others then have as long as they may wait for each
+// other, and a little more; one that hangs is ended.
+int wait_for_ranks(std::vector<pid_t> ranks, double time_limit) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kGraceSeconds = 5;
   int status = 0;
-  for (std::size_t left = ranks.size(); left > 0; --left) {
+  Clock::time_point deadline;
+  for (std::size_t left = ranks.size(); left > 0;) {
     int how = 0;
-    const pid_t ended = wait(&how);
+    const pid_t ended = waitpid(-1, &how, status == 0 ? 0 : WNOHANG);
+    if (ended < 0 && errno == EINTR) continue;
     if (ended < 0) break;
-    const auto rank = std::find(ranks.begin(), ranks.end(), ended) - ranks.begin();
-    local_ranks[static_cast<std::size_t>(rank)] = 0;
-    if (WIFSIGNALED(how))
-      fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", rank, WTERMSIG(how));
-    if (status == 0) status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    if (ended == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (Clock::now() < deadline) continue;
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank] == 0) continue;
+        fmt::print(stderr, "topomask: rank {} did not end within {:g} s of that, and was stopped\n", rank,
+                   time_limit + kGraceSeconds);
+        kill(ranks[rank], SIGKILL);
+        waitpid(ranks[rank], nullptr, 0);
+      }
+      return status;
+    }
+    const auto found = std::find(ranks.begin(), ranks.end(), ended);
+    if (found == ranks.end()) continue;
+    *found = 0;
+    local_ranks[static_cast<std::size_t>(found - ranks.begin())] = 0;
+    --left;
+    if (WIFSIGNALED(how)) {
+      fmt::print(stderr, "topomask: rank {} was killed by signal {}\n", found - ranks.begin(), WTERMSIG(how));
+    }
+    if (status != 0) continue;
+    status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    deadline = Clock::now() +
+               std::chrono::milliseconds(static_cast<std::int64_t>(1000 * (time_limit + kGraceSeconds)));
   }
   return status;
 }
@@ -123,7 +149,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     _exit(0);
   }
   pass_signals_on(started);
-  const int status = wait_for_ranks(started);
+  const int status = wait_for_ranks(started, limits.timeout_seconds);
   if (status == 0) return;
   place.remove();
   _exit(status);  // the rank has said why

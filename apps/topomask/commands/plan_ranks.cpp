@@ -1,0 +1,120 @@
+#include "commands/plan_ranks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "options/choices.h"
+#include "progress.h"
+#include "topomask/device_profile.h"
+
+namespace topomask::cli {
+namespace {
+
+constexpr const char* kRankPlanGroup = "Ranks";
+
+nlohmann::ordered_json counts_json(const RankCounts& counts) {
+  nlohmann::ordered_json json;
+  for (const RankCountField& field : rank_count_fields())
+    json[std::string(field.name)] = counts.*field.member;
+  return json;
+}
+
+nlohmann::ordered_json rank_plan_json(const std::string& graph, const RankPlanOptions& options,
+                                      const RankPlan& plan) {
+  nlohmann::ordered_json memory;
+  for (const auto& [use, bytes] : plan.memory) memory[std::string(use)] = bytes;
+  memory["total"] = plan.memory_total;
+  const auto bytes = [](double mean, double most) {
+    return nlohmann::ordered_json{{"mean", mean}, {"largest", most}};
+  };
+  return {{"graph", graph},
+          {"nodes", plan.nodes},
+          {"ranks", plan.ranks},
+          {"device", options.device},
+          {"source", plan.source},
+          {"scaled", plan.scaled},
+          {"engine", word_of(plan.engine)},
+          {"route", word_of(plan.route)},
+          {"mean", counts_json(plan.mean)},
+          {"largest", counts_json(plan.largest)},
+          {"bytes_once", bytes(plan.bytes_once, plan.bytes_once_most)},
+          {"bytes_forward", bytes(plan.bytes_forward, plan.bytes_forward_most)},
+          {"bytes_backward", bytes(plan.bytes_backward, plan.bytes_backward_most)},
+          {"memory", memory},
+          {"memory_limit", plan.memory_limit},
+          {"fits", plan.memory_limit == 0 || plan.memory_total <= plan.memory_limit},
+          {"link_bandwidth", plan.link_bandwidth},
+          {"seconds_compute", plan.seconds_compute},
+          {"seconds_exchange", plan.seconds_exchange},
+          {"seconds_forward", plan.seconds_forward}};
+}
+
+}  // namespace
+
+RankPlanOptions RankPlanFlags::without_ranks() {
+  RankPlanOptions options;
+  options.ranks = 0;
+  return options;
+}
+
+void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
+  RankPlanOptions& plan = flags.plan;
+  CLI::Option* ranks =
+      command
+          .add_option(
+              "--ranks", plan.ranks,
+              "Instead of an accuracy: memory, bytes sent and time of each of so many ranks. The graph may "
+              "be larger than this machine: grid:31623x31623, shards:DIR")
+          ->group(kRankPlanGroup);
+  std::vector<std::string> names, meanings;
+  for (const DeviceProfile& profile : device_profiles()) {
+    names.emplace_back(profile.name);
+    meanings.push_back(fmt::format("{}: {}", profile.name, profile.description));
+  }
+  command
+      .add_option("--device", plan.device,
+                  fmt::format("What each rank computes on. {}", fmt::join(meanings, "; ")))
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->capture_default_str()
+      ->needs(ranks)
+      ->group(kRankPlanGroup);
+  command.add_option("--walks,--num-walks", flags.num_walks, "Walks from every node")
+      ->capture_default_str()
+      ->needs(ranks)
+      ->group(kRankPlanGroup);
+  command.add_option("--heads", plan.heads, "Heads of attention, with one set of walks")
+      ->capture_default_str()
+      ->needs(ranks)
+      ->group(kRankPlanGroup);
+  command
+      .add_option("--link-bandwidth", plan.link_bandwidth,
+                  "Bytes per second that a rank sends (default: those of the device)")
+      ->type_name("BYTES")
+      ->needs(ranks)
+      ->group(kRankPlanGroup);
+  add_choice(command, kRankPlanGroup, "--partition", plan.method,
+             "How the graph is cut, unless it is shards:FOLDER with one for each rank");
+  command.get_option("--partition")->needs(ranks);
+}
+
+void run_rank_plan(const RunOptions& run, const std::string& graph, const RankPlanOptions& options) {
+  Progress progress("counting", run.quiet);
+  const RankPlan plan = plan_ranks(
+      graph, options, [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  erase_progress_line();
+  if (run.json) {
+    fmt::print("{}\n", rank_plan_json(graph, options, plan).dump());
+    return;
+  }
+  if (run.quiet) return;
+  fmt::print("{}", plan.to_string());
+  fmt::print("{} head{}, m = {} query/key features, d = {} value channels, float32, {}; {}\n", options.heads,
+             options.heads == 1 ? "" : "s", options.channels, options.values,
+             options.learned ? "with a backward pass" : "forward alone",
+             device_profile(options.device).description);
+}
+
+}  // namespace topomask::cli

@@ -1,0 +1,28 @@
+// Devices by name, here or not, to plan for (rank_plan.h): the rates of cost_model.h, and what ranks need to
+// know besides.
+#pragma once
+
+#include <c10/core/DeviceType.h>
+
+#include <span>
+#include <string_view>
+
+#include "topomask/cost_model.h"
+
+namespace topomask {
+
+struct DeviceProfile {
+  std::string_view name, description;
+  c10::DeviceType type = c10::DeviceType::CPU;
+  double memory = 0;   // bytes of one; 0: as much as the machine has
+  double program = 0;  // bytes that a process takes before it has any data
+  // Between ranks, by data sheets and not measured: bytes per second that one of them sends, seconds of a
+  // message.
+  double link_bandwidth = 0, link_latency = 0;
+
+  const DeviceRates& rates() const;  // of a CPU those of this machine, of a GPU the built-in ones
+};
+std::span<const DeviceProfile> device_profiles();
+const DeviceProfile& device_profile(std::string_view name);  // throws where there is none
+
+}  // namespace topomask
