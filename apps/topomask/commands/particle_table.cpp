@@ -66,7 +66,8 @@ void run_particle_table_command(const TableOptions& options) {
   table.seeds = options.chosen_seeds();
   const TableResult result = run_particle_table(table, session.callbacks());
   const Json summary = Json::parse(result.json);
-  session.print_ending(result, format_particle_summary(summary), summary["runs"].empty() ? "" : write_report(options.out));
+  session.print_ending(result, format_particle_summary(summary),
+                       summary["runs"].empty() ? "" : write_report(options.out));
 }
 
 }  // namespace
@@ -88,7 +89,8 @@ void add_particle_table_command(CLI::App& experiment) {
       "resumed, so\n"
       "the same command may be given again and again, with other --variants and --seeds, and by several "
       "processes.\n"
-      "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error over seeds, "
+      "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error "
+      "over seeds, "
       "beside\n"
       "copying the last frame (copy) and the first particles carried by the true motion (oracle).\n"
       "Examples:\n"
