@@ -44,7 +44,6 @@ std::shared_ptr<const GrfMask> make_grf_mask(const at::Tensor& points, const at:
 }  // namespace
 
 CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o) {
-  const at::NoGradGuard no_grad;
   check(given.dim() == 3 && given.size(2) == 3 && given.size(1) >= 2,
         "Interlacer: expected positions [B, M, 3] of at least 2 tokens, got [{}]",
         fmt::join(given.sizes(), ", "));
@@ -73,9 +72,11 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
   above.ptr = anchor_ptr;
   above.query_ptr = ptr;
   nearest = knn(places, 1, above).index.to(at::kLong).squeeze(1);
-  offsets = scaled_offsets(points.index_select(0, heard.flatten()).view({-1, heard.size(1), 3}) -
-                           places.unsqueeze(1));
-  back = scaled_offsets(places.index_select(0, nearest) - points);
+  // Who hears whom is given; how far it is depends on the positions, and gradients know.
+  const at::Tensor exact = given.reshape({clouds * tokens, 3}), exact_places = exact.index_select(0, anchors);
+  offsets = scaled_offsets(exact.index_select(0, heard.flatten()).view({-1, heard.size(1), 3}) -
+                           exact_places.unsqueeze(1));
+  back = scaled_offsets(exact_places.index_select(0, nearest) - exact);
 }
 
 }  // namespace topomask
