@@ -2,7 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <vector>
 
@@ -31,7 +32,9 @@ at::Tensor batch_dropout(const at::Tensor& x, double share, bool training) {
   const std::int64_t rows = x.size(0) / range.count;  // of a sample
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes[0] = range.whole * rows;
-  const at::Tensor factors = at::dropout(at::ones(sizes, x.options()), share, true);
+  // Numbers are drawn in the order of memory, so the whole must lie there as the part does.
+  const at::Tensor whole = at::empty_strided(sizes, at::empty_like(x).strides(), x.options()).fill_(1);
+  const at::Tensor factors = at::dropout(whole, share, true);
   return x * factors.narrow(0, range.first * rows, x.size(0));
 }
 

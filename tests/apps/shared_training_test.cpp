@@ -173,8 +173,8 @@ TEST(SharedTraining, SavesAtASignalToTheOneWhoWaits) {
 TEST(SharedTraining, SaysWhatIsWrong) {
   const TemporaryDirectory folder;
   const auto rejected = [&](const Words& more, const std::string& part) {
-    const ProgramResult result = run_program(Words{"train", "vit", "--out", folder.path("run")} + kImages +
-                                             kQuiet + on_ranks(2) + more);
+    const ProgramResult result =
+        run_program(Words{"train", "vit", "--out", folder.path("run")} + kQuiet + on_ranks(2) + more);
     EXPECT_EQ(result.status, 2);
     std::istringstream errors(result.err);
     int sentences = 0;  // one of each rank
@@ -182,8 +182,9 @@ TEST(SharedTraining, SaysWhatIsWrong) {
     EXPECT_EQ(sentences, 2) << result.err;
     EXPECT_FALSE(fs::exists(folder.path("run/last.safetensors")));
   };
-  rejected({"--epochs", "0"}, "epochs must be 1 or more");
-  rejected({"--batch", "1"}, "a batch of 1 cannot be shared by 2 ranks; make the batch larger");
+  rejected(kImages + Words{"--epochs", "0"}, "epochs must be 1 or more");
+  rejected(kImages + Words{"--batch", "1"},
+           "a batch of 1 cannot be shared by 2 ranks; make the batch larger");
   rejected({"--data", "idx:" + folder.path("none")}, "there is no folder");
 }
 
@@ -238,8 +239,9 @@ TEST(SharedTraining, EndsWithinTheLimitWhereARankStandsStill) {
   const auto before = steady_clock::now();
   EXPECT_EQ(ranks[0].wait(), 2);
   EXPECT_LT(steady_clock::now() - before, std::chrono::seconds(8));
-  EXPECT_THAT(ranks.errors(0), HasSubstr("did not answer within 2 s"));
-  EXPECT_EQ(std::count(ranks.errors(0).begin(), ranks.errors(0).end(), '\n'), 1);
+  const std::string said = ranks.errors(0);
+  EXPECT_THAT(said, HasSubstr("did not answer within 2 s"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_TRUE(fs::exists(out + "/last.safetensors"));
 }
 
