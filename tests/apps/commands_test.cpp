@@ -31,6 +31,7 @@ TEST(Help, EveryCommandExplainsItselfWithExamples) {
                                                           {"bench", "attention"},
                                                           {"bench", "points"},
                                                           {"bench", "planner"},
+                                                          {"bench", "tokens"},
                                                           {"demo"},
                                                           {"train"},
                                                           {"train", "vit"},
