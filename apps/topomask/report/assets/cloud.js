@@ -67,7 +67,7 @@ function drawCloud() {
   context.fillRect(0, 0, canvas.width, canvas.height);
   const {count, low, high} = cloud.data;
   const extent = Math.hypot(...high.map((value, axis) => value - low[axis])) || 1;
-  const scale = cloud.zoom * 1.1 * Math.min(canvas.width, canvas.height) / (cloud.close ? 0.16 : extent);
+  const scale = cloud.zoom * 1.5 * Math.min(canvas.width, canvas.height) / (cloud.close ? 0.16 : extent);
   const screen = new Float32Array(3 * count), order = new Uint32Array(count);
   for (let i = 0; i < count; ++i) {
     const [right, up, near] = project(pointOf(i));
