@@ -140,9 +140,9 @@ TEST(RankPlan, PredictsWhatRanksSend) {
     const Sent sent = sent_by_ranks(load_graph(one.graph).graph, options, one.engine);
     EXPECT_DOUBLE_EQ(3 * plan.bytes_forward, sent.forward);
     EXPECT_NEAR(3 * plan.bytes_backward, sent.backward, 0.01 * sent.backward);
-    // How often walks cross borders is an estimate; sizes and flags that all ranks tell each other are not
-    // counted.
-    EXPECT_NEAR(3 * plan.bytes_once, sent.once, 0.25 * sent.once);
+    // How often walks cross borders is an estimate, and before walkers are sent some rows may have been
+    // fetched. Sizes and flags that all ranks tell each other are not counted.
+    EXPECT_THAT(sent.once / (3 * plan.bytes_once), AllOf(Gt(0.6), Lt(1.7)));
     EXPECT_GE(plan.bytes_forward_most, plan.bytes_forward);
   }
 }
@@ -155,7 +155,7 @@ TEST(RankPlan, ScalesSmallerGraphsOfTheFamily) {
     double tolerance;
   };
   for (const Case& one : {Case{"grid:160x160", 6400, 0.15}, Case{"grid:24x24x24", 4096, 0.3},
-                          Case{"cycle:20000", 4000, 0.3}, Case{"torus:16000,6,1", 4000, 0.25},
+                          Case{"cycle:20000", 4000, 0.6}, Case{"torus:16000,6,1", 4000, 0.25},
                           Case{"er:12000,0.0005,1", 3000, 0.25}, Case{"ba:12000,4,1", 3000, 0.35}}) {
     SCOPED_TRACE(one.graph);
     RankPlanOptions options;

@@ -283,3 +283,10 @@ def test_everything_stays_on_the_device(name: str, kind: str) -> None:
             out = attention(*inputs, mask=mask, feature_map="favor")
             assert out.device == torch.device("cuda:0") and out.dtype == dtype
         assert mask.dense().device == torch.device("cuda:0")
+
+
+@needs_gpu
+def test_ranks_say_that_they_work_on_the_cpu() -> None:
+    q = torch.rand(1, 1, 6, 4, device="cuda")
+    with pytest.raises(RuntimeError, match="ranks work on the CPU, got q on cuda"):
+        topomask.distributed.attention(q, q, q)

@@ -204,8 +204,8 @@ def test_a_port_in_use_and_a_peer_that_never_comes() -> None:
 
 
 def test_shards_of_another_partition(tmp_path: Path) -> None:
-    for name, seed in (("a", "0"), ("b", "1")):
-        run(str(program()), "partition", "--graph", "ba:200,3", "--parts", "2", "--seed", seed, "--out",
+    for name, method in (("a", "metis"), ("b", "morton")):
+        run(str(program()), "partition", "--graph", "grid:9x7", "--parts", "2", "--method", method, "--out",
             str(tmp_path / name))  # fmt: skip
     (tmp_path / "b" / "part-0001.safetensors").replace(tmp_path / "a" / "part-0001.safetensors")
     errors = fails(*BENCH, f"shards:{tmp_path / 'a'}", "--ranks", "2")
@@ -324,6 +324,9 @@ def test_one_process_needs_no_group() -> None:
     torch.testing.assert_close(topomask.distributed.attention(q, k, v, mask), topomask.attention(q, k, v, one))
     mask.f = f2[:1]
     with pytest.raises(RuntimeError, match="walks for 2 heads, got f with 1 rows"):
+        topomask.distributed.attention(q, k, v, mask)
+    mask.f = f2.to("meta")
+    with pytest.raises(RuntimeError, match="on the CPU, got .* on meta"):
         topomask.distributed.attention(q, k, v, mask)
     plain = topomask.distributed.attention(q, k, v)
     torch.testing.assert_close(plain, topomask.attention(q, k, v))

@@ -16,7 +16,7 @@ namespace topomask {
 
 namespace {
 
-constexpr std::int64_t kWordsPerBlock = 8, kBitsPerBlock = 64 * kWordsPerBlock;
+constexpr std::int64_t kWordsPerBlock = 8;
 
 // Rows of a file that is read piece by piece.
 class RowStream : public EdgeRows {
