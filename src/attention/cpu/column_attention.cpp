@@ -21,6 +21,8 @@ namespace topomask {
 
 // Entries of A whose rows u are kept before they are added up: small enough for a cache.
 constexpr std::int64_t kBlockEntries = 32768;
+// Rows that a block may look at for each of its entries.
+constexpr std::int64_t kRowsPerEntry = 4;
 // A column with more rows or keys is shared by the threads.
 constexpr std::int64_t kHubEntries = 4096;
 constexpr std::int64_t kKeyChunk = 1024, kRowChunk = 256;
@@ -171,11 +173,8 @@ struct Columns {
                 ColumnScratch<T>& scratch) const {
     const std::int64_t count = keys.size(), key_width = padded<T>(count);
     T* const y = scratch.room(scratch.y, features * key_width);  // transposed and weighted
-    for (std::int64_t j = 0; j < key_width; ++j) {
-      if (j >= count) {
-        for (std::int64_t f = 0; f < features; ++f) y[f * key_width + j] = 0;
-        continue;
-      }
+    std::fill(y, y + features * key_width, T{0});
+    for (std::int64_t j = 0; j < count; ++j) {
       const T own = weight(keys.begin + j);
       const T* const from = p.y + std::int64_t{p.key_columns.col[keys.begin + j]} * features;
       for (std::int64_t f = 0; f < features; ++f) y[f * key_width + j] = own * from[f];
@@ -312,10 +311,18 @@ HWY_INLINE void run_columns(const ColumnAttention<T>& pass, const ColumnResult<T
   };
   std::vector<T> u, u_ones, states;
   for (std::int64_t first = 0; first < num_columns;) {
-    std::int64_t end = first + 1;
     const bool hub = is_hub(first);
-    while (!hub && end < num_columns && row_ptr[end + 1] - row_ptr[first] <= kBlockEntries && !is_hub(end))
+    // The rows that the block adds to lie between these two. All of them are looked at, so a block whose rows
+    // lie far apart gets more entries: the time stays linear in entries and rows.
+    std::int64_t low = n, high = 0, end = first;
+    do {
+      if (const EntrySpan own_rows = rows_of_column(end); own_rows.size() > 0) {
+        low = std::min<std::int64_t>(low, pass.row_columns.col[own_rows.begin]);
+        high = std::max<std::int64_t>(high, pass.row_columns.col[own_rows.end - 1] + 1);
+      }
       ++end;
+    } while (!hub && end < num_columns && !is_hub(end) &&
+             row_ptr[end + 1] - row_ptr[first] <= std::max(kBlockEntries, (high - low) / kRowsPerEntry));
     const std::int64_t first_position = row_ptr[first], entries = row_ptr[end] - first_position;
     T* const rows = ColumnScratch<T>::room(u, entries * all.width);
     T* const ones = result.ones == nullptr ? nullptr : ColumnScratch<T>::room(u_ones, entries);
@@ -360,8 +367,8 @@ HWY_INLINE void run_columns(const ColumnAttention<T>& pass, const ColumnResult<T
       });
     }
     constexpr std::int64_t kRowsOfRun = 2048;
-    for_runs(n, kRowsOfRun, [&](std::int64_t begin, std::int64_t last) {
-      all.add_rows(begin, last, end, rows, ones, first_position, cursor.data(), result);
+    for_runs(std::max<std::int64_t>(0, high - low), kRowsOfRun, [&](std::int64_t begin, std::int64_t last) {
+      all.add_rows(low + begin, low + last, end, rows, ones, first_position, cursor.data(), result);
     });
     first = end;
   }
