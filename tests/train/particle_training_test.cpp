@@ -1,6 +1,7 @@
 // Particle models are trained, judged and resumed.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -218,7 +219,9 @@ INSTANTIATE_TEST_SUITE_P(Locals, ResumedParticles, ::testing::Values("grf", "mp"
 
 TEST(TrainParticles, RefusesAnotherVariantOrOtherData) {
   const TemporaryFolder folder, other;
-  std::filesystem::copy(kEpisodes, other.path(), std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(
+      kEpisodes, other.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   RobotEpisode episode = read_robot_episode(other / "sweep-000000.safetensors");
   episode.body_position[7] += .01f;
   other.write("sweep-000000.safetensors", format_robot_episode(episode));
