@@ -14,7 +14,7 @@
 //   alpha = 1 - exp(-sigma spacing).
 //
 // On a CPU the sums over rings are kernels of ours; elsewhere the same is composed of ATen operations, and
-// the device waits once, for the number of samples. Which samples are taken is the same on all devices.
+// the device waits for the number of samples. Which samples are taken is the same on all devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,6 +2,8 @@
 #include <ATen/ops/cat.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "ops/arguments.h"
 #include "ops/library_call.h"
 #include "topomask/particle_rendering.h"
@@ -17,7 +19,7 @@ struct RendererCall {
   at::ArrayRef<double> radii, bandwidths;
   double nearest = 0, farthest = 0, spacing = 0, cell = 0;
 
-  // What else there is to know follows from the shapes, which the library checks.
+  // What else there is to know follows from the first weight; the library checks that all shapes fit.
   TensorFunction run() const {
     RendererOptions options;
     options.neighbours = neighbours;
@@ -32,8 +34,11 @@ struct RendererCall {
       check(x.size() == 4 + kRendererTensors, "render_particles: expected {} weights, got {}",
             kRendererTensors, x.size() - 4);
       check_place("render_particles", "positions", x[0]);
-      if (x[1].dim() == 3) options.features = x[1].size(2);
-      if (x[4].dim() == 2) options.hidden = x[4].size(0);
+      const std::int64_t rings = std::max<std::int64_t>(options.rings(), 1);
+      if (x[4].dim() == 2) {
+        options.features = x[4].size(1) / rings - 1;
+        options.hidden = x[4].size(0);
+      }
       const RendererWeights weights = {
           {x[4], x[5]}, {x[6], x[7]}, {x[8], x[9]}, {x[10], x[11]}, {x[12], x[13]}};
       const Rendered rendered = render_particles(x[0], x[1], x[2], x[3], weights, options);

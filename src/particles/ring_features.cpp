@@ -95,9 +95,10 @@ at::Tensor composed_ring_features(const at::Tensor& positions, const at::Tensor&
   const at::Tensor distance = at::norm(offset, 2, {-1}, /*keepdim=*/true);  // [P, K, 1]
   const at::Tensor radius = at::tensor(radii, positions.options()),
                    bandwidth = at::tensor(bandwidths, positions.options());
-  const at::Tensor weight =
-      at::exp(-((distance - radius) / bandwidth).square()) * real.unsqueeze(-1);  // [P, K, R]
-  const at::Tensor mass = weight.sum(1).unsqueeze(-1);                            // [P, R, 1]
+  constexpr double kFarAway = 100;  // bandwidths, where weights are 0 in any type; keeps gradients finite
+  const at::Tensor weight = at::exp(-((distance - radius) / bandwidth).clamp_max(kFarAway).square()) *
+                            real.unsqueeze(-1);         // [P, K, R]
+  const at::Tensor mass = weight.sum(1).unsqueeze(-1);  // [P, R, 1]
   const at::Tensor near =
       at::where(real.unsqueeze(-1), features.index_select(0, which).view({samples, neighbours, width}), 0.0);
   const at::Tensor mean = at::matmul(weight.transpose(1, 2), near) / (mass + kRingMargin);  // [P, R, F]

@@ -286,6 +286,18 @@ TEST(RingFeatures, KernelAndCompositionAgree) {
     EXPECT_GT(results[0][i].abs().max().item<double>(), .1);
   }
   EXPECT_EQ(results[0][2][5].abs().max().item<double>(), 0);
+  // A particle that went astray has no weight and no gradient, and spoils no other.
+  for (const auto& function : {ring_features, composed_ring_features}) {
+    at::Tensor astray = x.to(at::kFloat).clone();
+    astray[7].fill_(1e30f);
+    astray.requires_grad_();
+    const at::Tensor out =
+        function(astray, f.to(at::kFloat), queries.to(at::kFloat), index, radii, bandwidths);
+    const at::Tensor gradient = torch::autograd::grad({out.sum()}, {astray})[0];
+    EXPECT_TRUE(gradient.isfinite().all().item<bool>());
+    EXPECT_EQ(gradient[7].abs().max().item<double>(), 0);
+    EXPECT_GT(gradient.abs().max().item<double>(), 0);
+  }
   const at::Tensor none = at::empty({0, 3}, at::kDouble), no_features = at::empty({0, 5}, at::kDouble);
   for (const auto& function : {ring_features, composed_ring_features}) {
     EXPECT_TRUE(

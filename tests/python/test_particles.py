@@ -70,6 +70,20 @@ def test_renderer_agrees_with_plain_torch() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
 
 
+def test_autocast_keeps_sums_in_float32() -> None:
+    inputs = scene()
+    torch.manual_seed(2)
+    renderer = ParticleRenderer()
+    expected = renderer(*inputs)
+    inputs[0].requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = renderer(*inputs)
+    assert got.colour.dtype == torch.float32
+    torch.testing.assert_close(got.colour, expected.colour, rtol=0, atol=0.03)
+    got.colour.sum().backward()
+    assert inputs[0].grad is not None and inputs[0].grad.isfinite().all()
+
+
 def test_errors() -> None:
     positions, features, origins, directions = scene()
     renderer = ParticleRenderer()

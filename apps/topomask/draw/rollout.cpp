@@ -113,9 +113,10 @@ ContactSheet rollout_sheet(const RolloutFrames& frames, const RolloutSheetOption
     }
   }
   sheet.caption = fmt::format(
-      "Rows: what camera {} truly sees, what the model predicts, and by how much they differ (white: equal; "
-      "black: by {:.0f} % of the range or more).",
-      fmt::join(options.cameras, " and "), 100 * kLargestDifference);
+      "Camera{} {}: the truth, the prediction, and by how much they differ (white: equal; black: by {:.0f} % "
+      "of "
+      "the range or more).",
+      options.cameras.size() > 1 ? "s" : "", fmt::join(options.cameras, " and "), 100 * kLargestDifference);
   return sheet;
 }
 

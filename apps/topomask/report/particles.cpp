@@ -115,14 +115,15 @@ struct RolloutFile {
           c10::toString(type), describe(x));
     return x;
   }
+  // 3 where it is not given; at most as many as a page shows.
   std::int64_t number(const char* key, std::int64_t most) const {
     const auto found = content.metadata.find(key);
     if (found == content.metadata.end()) return 3;
     char* end = nullptr;
     const std::int64_t value = std::strtoll(found->second.c_str(), &end, 10);
-    check(end != found->second.c_str() && *end == '\0' && value >= 1 && value <= most,
-          "{}: expected 1 to {} for '{}' in the metadata, got '{}'", path, most, key, found->second);
-    return value;
+    check(end != found->second.c_str() && *end == '\0' && value >= 1,
+          "{}: expected a number from 1 for '{}' in the metadata, got '{}'", path, key, found->second);
+    return std::min(value, most);
   }
 };
 

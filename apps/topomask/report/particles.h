@@ -3,14 +3,17 @@
 //
 // It is read from files that 'experiment particle-table' and 'train particles' leave:
 //
-//   FOLDER/results.json    {"experiment": "particle-table", "data", "variants": [{"variant", "local",
-//   "seeds",
-//                          "parameters", "step_seconds", "memory_bytes", "steps": [{"step", "ssim_mean",
-//                          "ssim_se", ..}]}], "copy": {"steps": [{"step", "ssim", ..}]}, "oracle": {"steps"},
-//                          "runs": [{"variant", "seed", "folder"}]}; topomask/particle_table.h writes it.
+//   FOLDER/results.json    of 'experiment particle-table'; topomask/particle_table.h has its form
 //   FOLDER/config.toml     the recipe, shown as it is; may be missing
-//   FOLDER/RUN/rollout.safetensors   of any run, the first of a variant is shown; may be missing
-//                          (topomask/particle_runs.h)
+//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; it and its points may be missing
+//                          (topomask/particle_runs.h); neighbours and hops are 3 where they are missing, and a
+//                          page shows up to 16 and 6
+//
+// Of results.json it needs
+//
+//   {"experiment": "particle-table", "data", "runs": [{"variant", "seed", "folder"}],
+//    "variants": [{"variant", "seeds", "steps": [{"step", "ssim_mean", "ssim_se", ..}]}],
+//    "copy": {"steps": [{"step", "ssim", ..}]}, "oracle": {"steps": [..]}}
 //
 // A FOLDER with the result.json of one run of 'train particles' ({"local", "seed", "rollout": {"model",
 // "copy", "oracle": [{"step", "ssim", ..}]}}) is a report of one variant.

@@ -129,6 +129,7 @@ void ring_sums_backward(const RingSums<T>& sums, const T* out, const T* grad, T*
         T slope = 0;  // of the loss in d
         for (std::int64_t r = 0; r < rings.count; ++r) {
           const T z = (d - rings.radius[r]) * rings.per_bandwidth[r], w = std::exp(-z * z);
+          if (w == 0) continue;  // far away, perhaps so far that z is infinite
           const T* const of_ring = own + r * (features + 1);
           T dot = of_ring[features];
           for (std::int64_t f = 0; f < features; ++f) {

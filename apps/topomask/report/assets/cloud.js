@@ -8,7 +8,7 @@ const cloud = {
   turn: 0.4, rise: 0.55, zoom: 1, middle: [0, 0, 0], close: false, screen: null, request: 0,
 };
 const cloudRows = report.variants.filter((row) => row.rollout?.cloud);
-const kHopSeries = ['chosen', 'series-1', 'series-4', 'series-0', 'series-3', 'series-5'];
+const kHopSeries = ['chosen', 'series-4', 'series-2', 'series-0', 'series-3', 'series-5'];
 
 async function unpackCloud(packed) {
   if (packed.unpacked) return packed.unpacked;
@@ -67,7 +67,7 @@ function drawCloud() {
   context.fillRect(0, 0, canvas.width, canvas.height);
   const {count, low, high} = cloud.data;
   const extent = Math.hypot(...high.map((value, axis) => value - low[axis])) || 1;
-  const scale = cloud.zoom * 1.1 * Math.min(canvas.width, canvas.height) / (cloud.close ? 0.16 : extent);
+  const scale = cloud.zoom * 1.5 * Math.min(canvas.width, canvas.height) / (cloud.close ? 0.16 : extent);
   const screen = new Float32Array(3 * count), order = new Uint32Array(count);
   for (let i = 0; i < count; ++i) {
     const [right, up, near] = project(pointOf(i));
@@ -80,7 +80,7 @@ function drawCloud() {
   const size = Math.max(2 * ratio, Math.min(9 * ratio, 0.006 * scale));
   const graph = cloud.chosen === null ? null : reach();
   const hopColours = kHopSeries.map((series) => colour(series));
-  context.globalAlpha = graph ? 0.35 : 1;
+  context.globalAlpha = graph ? 0.45 : 1;
   for (const i of order) {
     if (graph && graph.hop[i] >= 0) continue;
     context.fillStyle = cloud.data.paint[i];
@@ -89,7 +89,7 @@ function drawCloud() {
   context.globalAlpha = 1;
   if (graph) {
     context.lineWidth = 1.5 * ratio;
-    for (const [from, to, k] of graph.edges) {
+    for (const [from, to, k] of graph.edges.toReversed()) {  // the first hops on top
       context.strokeStyle = hopColours[k % kHopSeries.length];
       context.beginPath();
       context.moveTo(screen[3 * from], screen[3 * from + 1]);

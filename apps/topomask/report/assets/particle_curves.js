@@ -6,7 +6,7 @@ function stepDatasets(row, metric) {
   const line = (value) => known.map((entry) => ({x: entry.step, y: factor * value(...entry[metric])}));
   const shared = {label: row.variant, pointRadius: 0, tension: 0}, reference = baselines.includes(row);
   const datasets = [{...shared, ...lineColours(series), data: line((mean) => mean), borderWidth: reference ? 1.5 : 2.5,
-    errors: known.map((entry) => entry[metric][1]), borderDash: reference || isAblation(row) ? [6, 4] : [],
+    errors: known.map((entry) => entry[metric][1]), borderDash: row.variant === 'oracle' ? [2, 3] : reference || isAblation(row) ? [6, 4] : [],
     pointRadius: known.length < 2 ? 5 : 2, pointHoverRadius: 5}];
   if (known.length > 0 && known.every((entry) => entry[metric][1] !== null)) {
     const edge = {...shared, band: true, borderWidth: 0, pointHoverRadius: 0, backgroundColor: colour(series, 0.16)};

@@ -1,15 +1,15 @@
 // The head of the page of a particle experiment, its table and its settings.
 
-// key: title, unit, factor, digits, whether more is better.
+// key: title, unit, factor, digits, whether more is better, name in the table.
 const stepMetrics = {
-  ssim_moving: ['SSIM, moving pixels', '', 1, 3, true],
-  ssim: ['SSIM', '', 1, 3, true],
-  psnr_moving: ['PSNR, moving pixels', 'dB', 1, 2, true],
-  psnr: ['PSNR', 'dB', 1, 2, true],
-  chamfer: ['Chamfer distance', 'mm', 1000, 1, false],
-  flow_arm: ['Error of moving arm particles', 'mm', 1000, 1, false],
-  flow_object: ['Error of moving object particles', 'mm', 1000, 1, false],
-  flow_grain: ['Error of moving grain particles', 'mm', 1000, 1, false],
+  ssim_moving: ['SSIM, moving pixels', '', 1, 3, true, 'SSIM, moving'],
+  ssim: ['SSIM', '', 1, 3, true, 'SSIM'],
+  psnr_moving: ['PSNR, moving pixels', 'dB', 1, 2, true, 'PSNR, moving'],
+  psnr: ['PSNR', 'dB', 1, 2, true, 'PSNR'],
+  chamfer: ['Chamfer distance', 'mm', 1000, 1, false, 'Chamfer'],
+  flow_arm: ['Error of moving arm particles', 'mm', 1000, 1, false, 'Arms'],
+  flow_object: ['Error of moving object particles', 'mm', 1000, 1, false, 'Objects'],
+  flow_grain: ['Error of moving grain particles', 'mm', 1000, 1, false, 'Grains'],
 };
 
 const aboutLocal = {
@@ -29,7 +29,7 @@ const aboutRow = ({variant, local}) => {
 // Variants, then the two rows to compare them with.
 const baselines = ['copy', 'oracle'].filter((name) => report[name]).map((name) => ({variant: name, ...report[name]}));
 const allRows = [...report.variants, ...baselines];
-const seriesOf = ({variant}) => seriesNames.get(variant) ?? (variant === 'copy' ? 'series-7' : 'soft');
+const seriesOf = ({variant}) => seriesNames.get(variant) ?? (variant === 'copy' ? 'series-7' : 'ink');
 
 // [mean, error or null] of a row at a step, or null where it is not known.
 const scoreAt = (row, metric, step) => row.steps.find((entry) => entry.step === step)?.[metric] ?? null;
@@ -72,7 +72,7 @@ function showTable() {
   const step = Number(byId('table-step').value);
   const megabytes = (bytes) => (Number.isFinite(bytes) ? (bytes / 1e6).toFixed(0) : '–');
   const milliseconds = (seconds) => (Number.isFinite(seconds) ? (1000 * seconds).toFixed(1) : '–');
-  const headers = ['Variant', ...knownMetrics.map((metric) => stepMetrics[metric][0] +
+  const headers = ['Variant', ...knownMetrics.map((metric) => stepMetrics[metric][5] +
     (stepMetrics[metric][1] ? `, ${stepMetrics[metric][1]}` : '')), 'Step, ms', 'Memory, MB', 'Parameters', 'Seeds'];
   const rows = allRows.map((row) => {
     const name = element('span', {}, element('i', {class: 'swatch', style: `background: var(--${seriesOf(row)})`}),
