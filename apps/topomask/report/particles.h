@@ -6,8 +6,8 @@
 //   FOLDER/results.json    of 'experiment particle-table'; topomask/particle_table.h has its form
 //   FOLDER/config.toml     the recipe, shown as it is; may be missing
 //   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; it and its points may be missing
-//                          (topomask/particle_runs.h); neighbours and hops are 3 where they are missing, and a
-//                          page shows up to 16 and 6
+//                          (topomask/particle_runs.h); neighbours and hops are 3 where they are missing, and
+//                          a page shows up to 16 and 6
 //
 // Of results.json it needs
 //
