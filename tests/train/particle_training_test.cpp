@@ -170,27 +170,6 @@ TEST(ParticleDynamics, JudgesBesideCopyAndOracle) {
   EXPECT_TRUE(pictures.truth[1].equal(data.frames().moment(3, 7).colour));
 }
 
-TEST(TrainParticles, LossFalls) {
-  const TemporaryFolder folder;
-  RunFolder run(folder / "run", RunStart::fresh);
-  const ParticleRunResult result = train_particles(run, minute("grf", {{"steps", "60"},
-                                                                       {"epoch-steps", "10"},
-                                                                       {"pretrain", "20"},
-                                                                       {"double-every", "20"},
-                                                                       {"learning-rate", "1e-2"},
-                                                                       {"final-learning-rate", "1e-3"},
-                                                                       {"clip-norm", "1"}}));
-  std::ifstream metrics(folder / "run/metrics.jsonl");
-  std::vector<double> losses;
-  for (std::string line; std::getline(metrics, line);) {
-    const std::size_t at = line.find("\"loss\":");
-    if (at != std::string::npos) losses.push_back(std::stod(line.substr(at + 7)));
-  }
-  ASSERT_EQ(losses.size(), 6u);
-  EXPECT_LT(losses.back(), .6 * losses.front());
-  EXPECT_THAT(result.json, ::testing::HasSubstr("\"psnr_moving\""));
-}
-
 class ResumedParticles : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResumedParticles, EndWithTheSameBits) {
