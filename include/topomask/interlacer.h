@@ -26,7 +26,8 @@ struct ParticleUpdate {
 // and to the time after (at the ends the one there is), and ten times the grip.
 at::Tensor robot_features(const at::Tensor& points, const at::Tensor& grips);
 
-// What the local layers of one pass share: a function of the positions alone, without gradients.
+// What the local layers of one pass share: a function of the positions alone. Gradients reach these through
+// the offsets.
 struct CloudGeometry {
   // positions: [B, M, 3]
   CloudGeometry(const at::Tensor& positions, const InterlacerOptions& options);

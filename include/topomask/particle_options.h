@@ -40,18 +40,16 @@ void check_interlacer_options(const InterlacerOptions& options);
 inline constexpr double kLargestStep = 0.25;       // metres that a particle may move in a step, along an axis
 inline constexpr std::int64_t kRobotChannels = 7;  // of a kinematic particle: two displacements and the grip
 inline constexpr std::int64_t kRobotMoments = 3;   // kinematic particles stand at t-2, t-1 and t
-inline constexpr std::int64_t kObservedFrames = 2;       // t-2 and t-1
-inline constexpr std::int64_t kRobotPointsPerArm = 128;  // default of HdVpdOptions
+inline constexpr std::int64_t kObservedFrames = 2;  // t-2 and t-1
 
 struct HdVpdOptions {
   InterlacerOptions interlacer;
-  std::int64_t encoder_width =
-      32;  // channels of the U-Net's first level; each of the next three has twice as many
-  std::int64_t particles = 32768;                  // of t-1
-  std::int64_t past_share = 4;                     // t-2 has one in so many
-  std::int64_t robot_points = kRobotPointsPerArm;  // on the surface of each arm
-  std::int64_t render_samples = 32;                // along a ray
-  std::int64_t render_hidden = 64;                 // width of the renderer's MLP
+  std::int64_t encoder_width = 32;   // of the U-Net's first level; the next have 2, 4 and 8 times as many
+  std::int64_t particles = 32768;    // of t-1
+  std::int64_t past_share = 4;       // t-2 has one in so many
+  std::int64_t robot_points = 128;   // on the surface of each arm
+  std::int64_t render_samples = 32;  // along a ray
+  std::int64_t render_hidden = 64;   // width of the renderer's MLP
 
   std::int64_t past_particles() const { return particles / past_share; }
 };

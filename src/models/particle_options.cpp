@@ -38,14 +38,14 @@ void check_hdvpd_options(const HdVpdOptions& o) {
   constexpr std::int64_t kMostParticles = std::int64_t{1} << 22;
   check_interlacer_options(o.interlacer);
   check(o.encoder_width >= 8 && o.encoder_width % 8 == 0,
-        "particles: encoder-width must be a multiple of 8, got {}", o.encoder_width);
-  check(o.particles >= 16 && o.particles <= kMostParticles, "particles: expected 16 to {} particles, got {}",
+        "hd-vpd: encoder-width must be a multiple of 8, got {}", o.encoder_width);
+  check(o.particles >= 16 && o.particles <= kMostParticles, "hd-vpd: expected 16 to {} particles, got {}",
         kMostParticles, o.particles);
   check(o.past_share >= 1 && o.past_share <= o.particles,
-        "particles: past-share must be 1 to the {} particles, got {}", o.particles, o.past_share);
-  check(o.robot_points >= 1, "particles: robot-points must be 1 or more, got {}", o.robot_points);
+        "hd-vpd: past-share must be 1 to the {} particles, got {}", o.particles, o.past_share);
+  check(o.robot_points >= 1, "hd-vpd: robot-points must be 1 or more, got {}", o.robot_points);
   check(o.render_samples >= 1 && o.render_hidden >= 1,
-        "particles: render-samples and render-hidden must be 1 or more, got {} and {}", o.render_samples,
+        "hd-vpd: render-samples and render-hidden must be 1 or more, got {} and {}", o.render_samples,
         o.render_hidden);
 }
 

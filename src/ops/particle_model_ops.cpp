@@ -32,8 +32,9 @@ struct ParticleModule {
       unet = UNet(options.model.encoder_width, options.model.interlacer.features, options.model_seed);
     }
   }
-  torch::nn::Module& module() const {
-    return interlacer.is_empty() ? static_cast<torch::nn::Module&>(*unet) : *interlacer;
+  torch::nn::Module& module() {
+    if (interlacer.is_empty()) return *unet;
+    return *interlacer;
   }
   std::size_t inputs() const { return interlacer.is_empty() ? 1 : kSceneTensors; }
 
@@ -67,7 +68,7 @@ at::Tensor run_with(const std::string& kind, const std::string& settings,
 
 std::tuple<std::vector<std::string>, Tensors> particle_module(std::string_view kind,
                                                               std::string_view settings) {
-  const ParticleModule module((std::string(kind)), std::string(settings));
+  ParticleModule module((std::string(kind)), std::string(settings));
   std::vector<std::string> names;
   Tensors tensors;
   for (const auto& item : module.module().named_parameters()) {

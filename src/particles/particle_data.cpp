@@ -132,12 +132,12 @@ std::uint64_t ParticleData::fingerprint() const {
 
 ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, const BatchOptions& options,
                                   std::uint64_t seed) const {
-  check(!windows.empty(), "particles: expected at least one window");
+  check(!windows.empty(), "ParticleData: expected at least one window");
   const std::int64_t rollout = options.rollout, each = kObservedFrames + rollout;
   std::vector<RgbdPlace> places;
   for (const ParticleWindow& window : windows) {
     check(window.first >= 0 && window.first < this->windows(window.episode, rollout),
-          "particles: a window of '{}' must begin at frame 0 to {}, got {}", frames_->name(window.episode),
+          "ParticleData: a window of '{}' must begin at frame 0 to {}, got {}", frames_->name(window.episode),
           this->windows(window.episode, rollout) - 1, window.first);
     for (std::int64_t frame = 0; frame < each; ++frame)
       places.push_back({window.episode, window.first + frame});

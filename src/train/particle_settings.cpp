@@ -136,7 +136,7 @@ ParticleTaskOptions ParticleSettings::task_options() const {
 TrainOptions ParticleSettings::train_options() const {
   check_hdvpd_options(task.model);
   check(task.epoch_steps >= 1 && steps >= 1 && steps % task.epoch_steps == 0,
-        "particles: steps must be a multiple of epoch-steps ({}), got {}", task.epoch_steps, steps);
+        "training: steps must be a multiple of epoch-steps ({}), got {}", task.epoch_steps, steps);
   TrainOptions options = train;
   options.epochs = steps / task.epoch_steps;
   options.seed = particle_seed(seed, ParticleSeed::training);

@@ -32,7 +32,7 @@ ParticleDynamics::Implementation::Implementation(const ParticleData& given, cons
     data.windows(episode, std::max(o.rollout, o.evaluation_rollout));  // throws where it is too short
   }
   check(!validation.empty() && !training.empty(),
-        "particles: {} episodes with one in {} for validation leave {} to train on and {} to validate on; "
+        "training: {} episodes with one in {} for validation leave {} to train on and {} to validate on; "
         "simulate "
         "more, or use another validation-every (0: all for both)",
         data.episodes(), o.validation_every, training.size(), validation.size());
@@ -111,16 +111,16 @@ at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& ba
 
 ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
   check_hdvpd_options(o.model);
-  check(o.batch >= 1, "particles: batch must be 1 or more, got {}", o.batch);
+  check(o.batch >= 1, "training: batch must be 1 or more, got {}", o.batch);
   check(o.rollout >= 1 && o.evaluation_rollout >= 1,
-        "particles: rollout and evaluation-rollout must be 1 or more, got {} and {}", o.rollout,
+        "training: rollout and evaluation-rollout must be 1 or more, got {} and {}", o.rollout,
         o.evaluation_rollout);
-  check(o.rays >= 1, "particles: rays must be 1 or more, got {}", o.rays);
+  check(o.rays >= 1, "training: rays must be 1 or more, got {}", o.rays);
   check(o.pretrain >= 0 && o.double_every >= 0,
-        "particles: pretrain and double-every must be 0 or more, got {} and {}", o.pretrain, o.double_every);
-  check(o.epoch_steps >= 1, "particles: epoch-steps must be 1 or more, got {}", o.epoch_steps);
-  check(o.validation_every >= 0, "particles: validation-every must be 0 or more, got {}", o.validation_every);
-  check(o.evaluation_windows >= 1, "particles: evaluation-windows must be 1 or more, got {}",
+        "training: pretrain and double-every must be 0 or more, got {} and {}", o.pretrain, o.double_every);
+  check(o.epoch_steps >= 1, "training: epoch-steps must be 1 or more, got {}", o.epoch_steps);
+  check(o.validation_every >= 0, "training: validation-every must be 0 or more, got {}", o.validation_every);
+  check(o.evaluation_windows >= 1, "training: evaluation-windows must be 1 or more, got {}",
         o.evaluation_windows);
   implementation_ = std::make_unique<Implementation>(data, o);
 }

@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <sstream>
 
 #include "run_program.h"
 #include "running_program.h"
@@ -17,47 +19,34 @@ using ::testing::HasSubstr;
 
 const std::string kEpisodes = TOPOMASK_ROBOT_STATES;
 
+// Options with small values, and others in place of some of them; all come in pairs.
 std::vector<std::string> with_minute(std::vector<std::string> words, const std::vector<std::string>& more) {
-  const std::vector<std::string> sizes = {"--data",
-                                          kEpisodes,
-                                          "--size",
-                                          "16",
-                                          "--validation-every",
-                                          "4",
-                                          "--batch",
-                                          "2",
-                                          "--particles",
-                                          "96",
-                                          "--robot-points",
-                                          "4",
-                                          "--width",
-                                          "8",
-                                          "--layers",
-                                          "1",
-                                          "--heads",
-                                          "2",
-                                          "--mlp",
-                                          "8",
-                                          "--encoder-width",
-                                          "8",
-                                          "--features",
-                                          "8",
-                                          "--render-hidden",
-                                          "16",
-                                          "--render-samples",
-                                          "8",
-                                          "--rays",
-                                          "32",
-                                          "--rollout",
-                                          "2",
-                                          "--evaluation-windows",
-                                          "2",
-                                          "--evaluation-rollout",
-                                          "2",
-                                          "--threads",
-                                          "1"};
-  words.insert(words.end(), sizes.begin(), sizes.end());
-  words.insert(words.end(), more.begin(), more.end());
+  std::map<std::string, std::string> options = {{"--data", kEpisodes},
+                                                {"--size", "16"},
+                                                {"--validation-every", "4"},
+                                                {"--batch", "2"},
+                                                {"--particles", "96"},
+                                                {"--robot-points", "4"},
+                                                {"--width", "8"},
+                                                {"--layers", "1"},
+                                                {"--heads", "2"},
+                                                {"--mlp", "8"},
+                                                {"--encoder-width", "8"},
+                                                {"--features", "8"},
+                                                {"--render-hidden", "16"},
+                                                {"--render-samples", "8"},
+                                                {"--rays", "32"},
+                                                {"--rollout", "2"},
+                                                {"--steps", "2"},
+                                                {"--epoch-steps", "2"},
+                                                {"--evaluation-windows", "2"},
+                                                {"--evaluation-rollout", "2"},
+                                                {"--threads", "1"}};
+  for (std::size_t i = 0; i + 1 < more.size(); i += 2) options[more[i]] = more[i + 1];
+  for (const auto& [option, value] : options) {
+    words.push_back(option);
+    words.push_back(value);
+  }
   return words;
 }
 
@@ -94,6 +83,48 @@ TEST(TrainParticles, LeavesWhatAReportNeeds) {
   EXPECT_EQ(run_json({"train", "particles", "--resume", "--out", run})["psnr"], result["psnr"]);
 }
 
+// The tiny recipe in a tenth of its steps: reconstruction, then rollouts of 1 and 2 steps.
+TEST(TrainParticles, LossFalls) {
+  const TemporaryDirectory folder;
+  const std::string run = folder.path("run");
+  run_json({"train",
+            "particles",
+            "--config",
+            std::string(TOPOMASK_RECIPES) + "/hd-vpd-tiny.toml",
+            "--data",
+            kEpisodes,
+            "--steps",
+            "60",
+            "--epoch-steps",
+            "15",
+            "--pretrain",
+            "30",
+            "--double-every",
+            "15",
+            "--warmup-epochs",
+            "0",
+            "--learning-rate",
+            "2e-3",
+            "--batch",
+            "2",
+            "--evaluation-windows",
+            "4",
+            "--evaluation-rollout",
+            "2",
+            "--threads",
+            "1",
+            "--out",
+            run});
+  std::istringstream metrics(read_whole_file(run + "/metrics.jsonl"));
+  std::vector<double> losses;
+  for (std::string line; std::getline(metrics, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    if (json["kind"] == "epoch") losses.push_back(json["loss"]);
+  }
+  ASSERT_EQ(losses.size(), 4u);
+  EXPECT_LT(losses[3], .8 * losses[0]);  // 0.66 when this was written
+}
+
 TEST(TrainParticles, ResumesBitByBitAfterAKill) {
   const TemporaryDirectory folder;
   const std::vector<std::string> steps = {"--steps", "12", "--epoch-steps", "6", "--checkpoint-steps", "1"};
@@ -121,9 +152,7 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
   const TemporaryDirectory folder;
   const std::string out = folder.path("table");
   const auto table = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"--steps", "2", "--epoch-steps", "2", "--out", out};
-    words.insert(words.end(), more.begin(), more.end());
-    return with_minute({"experiment", "particle-table"}, words);
+    return with_minute({"experiment", "particle-table", "--out", out}, more);
   };
   run_json(table({"--variants", "grf,none", "--seeds", "0"}));
   const nlohmann::json summary =
@@ -148,9 +177,7 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
 TEST(Particles, BadInputIsOneSentence) {
   const TemporaryDirectory folder;
   const std::string run = folder.path("run");
-  const std::vector<std::string> two = {"--steps", "2", "--epoch-steps", "2"};
-  const auto rejected = [&](std::vector<std::string> more, const std::string& part) {
-    more.insert(more.end(), two.begin(), two.end());
+  const auto rejected = [&](const std::vector<std::string>& more, const std::string& part) {
     expect_rejected(particles(run, more), part);
   };
   rejected({"--data", folder.path("missing")}, "is not a folder");
@@ -159,12 +186,12 @@ TEST(Particles, BadInputIsOneSentence) {
   rejected({"--validation-every", "9"}, "leave 4 to train on and 0 to validate on");
   rejected({"--steps", "3"}, "multiple of epoch-steps");
   rejected({"--local", "mpp"}, "did you mean 'mp'");
-  run_json(particles(run, two));
+  run_json(particles(run, {}));
   expect_rejected({"train", "particles", "--resume", "--out", run, "--local", "mp"},
                   "local is grf there and mp here");
   expect_rejected({"train", "vit", "--resume", "--out", run}, "is of 'topomask train particles'");
   expect_rejected({"rollout", run + "/last.safetensors", "sweep"},
-                  "expected 0 to 3 or a name such as sweep-000000");
+                  "expected 0 to 3 or a name such as sweep-000000, did you mean 'sweep-000000'?");
   expect_rejected({"rollout", run + "/last.safetensors", "0", "--first", "22"}, "--first: expected 0 to 21");
   expect_rejected({"rollout", run + "/last.safetensors", "0", "--steps", "30"}, "22 frames are left");
   expect_rejected({"rollout", run + "/last.safetensors", "0", "--camera", "2"}, "--camera: expected 0 to 1");

@@ -129,7 +129,7 @@ TEST(ParticleData, SaysWhatIsWrong) {
 
 // Copies the episodes, with one of them changed.
 void spoil(const std::string& folder, const std::function<void(RobotEpisode&)>& change) {
-  fs::copy(kEpisodes, folder, fs::copy_options::overwrite_existing);
+  fs::copy(kEpisodes, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   RobotEpisode episode = read_robot_episode(kEpisodes + "/lift-can-000000.safetensors");
   change(episode);
   std::ofstream(folder + "/lift-can-000000.safetensors", std::ios::binary) << format_robot_episode(episode);

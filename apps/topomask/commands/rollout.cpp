@@ -33,8 +33,8 @@ std::int64_t find_episode(const ParticleData& data, const std::string& episode) 
     names.push_back(data.frames().name(i));
     if (names.back() == episode || std::to_string(i) == episode) return i;
   }
-  fail("rollout: no episode is called '{}'{}; expected 0 to {} or a name such as {}", episode,
-       did_you_mean(episode, names), names.size() - 1, names.front());
+  fail("rollout: no episode is called '{}', expected 0 to {} or a name such as {}{}", episode,
+       names.size() - 1, names.front(), did_you_mean(episode, names));
 }
 
 void run_rollout(const RolloutCommand& command) {

@@ -5,15 +5,9 @@
 //
 //   FOLDER/results.json    of 'experiment particle-table'; topomask/particle_table.h has its form
 //   FOLDER/config.toml     the recipe, shown as it is; may be missing
-//
-//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; may be missing
-//
-//     truth, predicted     [T, C, H, W, 3] uint8: frames of T predicted steps and C cameras
-//     points               [T, N, 3] float32, metres: the particles at each of these steps; may be missing
-//     colours              [N, 3] uint8: of the particles where they were seen
-//
-//     with the metadata "episode" (a name), "first" (the first frame that was seen), and "neighbours" and
-//     "hops" of the graph (3 where they are missing; a page shows up to 16 and 6)
+//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; it and its points may be missing
+//                          (topomask/particle_runs.h); neighbours and hops are 3 where they are missing, and
+//                          a page shows up to 16 and 6
 //
 // Of results.json it needs
 //
