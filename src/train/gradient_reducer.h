@@ -1,7 +1,9 @@
 // Sums of gradients over ranks, exchanged while the backward pass still computes others.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "topomask/distributed.h"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -63,7 +64,7 @@ void expect_same_losses(const std::string& one, const std::string& several, doub
   for (const char* kind : {"step", "epoch"}) {
     const auto a = lines(one, kind), b = lines(several, kind);
     ASSERT_EQ(a.size(), b.size());
-    if (kind == std::string("step")) EXPECT_EQ(a.size(), steps);
+    EXPECT_TRUE(kind != std::string("step") || a.size() == steps) << a.size();
     for (std::size_t i = 0; i < a.size(); ++i) {
       EXPECT_NEAR(a[i]["train_loss"], b[i]["train_loss"], tolerance) << kind << ' ' << i;
       if (kind == std::string("step")) continue;
@@ -231,16 +232,16 @@ TEST(SharedTraining, WorksUnderTorchrun) {
 TEST(SharedTraining, EndsWithinTheLimitWhereARankStandsStill) {
   const TemporaryDirectory folder;
   const std::string out = folder.path("run");
-  TwoRanks ranks(folder, Words{"train", "vit", "--batch", "40", "--epochs", "1000", "--rank-time-limit", "2",
+  TwoRanks ranks(folder, Words{"train", "vit", "--batch", "40", "--epochs", "1000", "--rank-time-limit", "4",
                                "--checkpoint-steps", "2", "--out", out} +
                              kImages + kQuiet);
   ASSERT_TRUE(ranks[0].wait_until([&] { return !lines(out, "epoch").empty(); }));
   ranks[1].send(SIGSTOP);
   const auto before = steady_clock::now();
   EXPECT_EQ(ranks[0].wait(), 2);
-  EXPECT_LT(steady_clock::now() - before, std::chrono::seconds(8));
+  EXPECT_LT(steady_clock::now() - before, std::chrono::seconds(20));
   const std::string said = ranks.errors(0);
-  EXPECT_THAT(said, HasSubstr("did not answer within 2 s"));
+  EXPECT_THAT(said, HasSubstr("did not answer within 4 s"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_TRUE(fs::exists(out + "/last.safetensors"));
 }
@@ -275,7 +276,6 @@ TEST(SharedTraining, SurvivesTheDeathOfARank) {
       const auto before = steady_clock::now();
       const int status = program.wait();
       if (status == 0) continue;  // it had done its part
-      ++killed;
       EXPECT_LT(steady_clock::now() - before, std::chrono::seconds(20));
       const std::string said = read_whole_file(errors);
       EXPECT_THAT(said, HasSubstr("was killed by signal 9"));
@@ -291,15 +291,18 @@ TEST(SharedTraining, SurvivesTheDeathOfARank) {
         nlohmann::json::parse(read_safetensors(out + "/last.safetensors").metadata.at("state"));
     // Checkpoints are after each third step; a step more may have been written down while it was saved.
     EXPECT_GE(state["step"].get<std::size_t>() + 4, steps);
-    const int ranks = 1 + killed % 2;
-    run(Words{"train", "vit", "--resume", "--out", out} + on_ranks(ranks) + kQuiet);
-    expect_same_losses(folder.path("straight"), out, ranks == 2 ? 0 : 1e-4, 120);
+    ++killed;
+    for (const int ranks : {1, 2}) {
+      const std::string resumed = out + "-on-" + std::to_string(ranks);
+      fs::copy(out, resumed, fs::copy_options::recursive);
+      run(Words{"train", "vit", "--resume", "--out", resumed} + on_ranks(ranks) + kQuiet);
+      expect_same_losses(folder.path("straight"), resumed, ranks == 2 ? 0 : 1e-4, 120);
+      for (const auto& entry : fs::directory_iterator(resumed)) EXPECT_NE(entry.path().extension(), ".tmp");
+    }
+    // As many ranks as before: the same bits as if nothing had been.
     const SafetensorsFile a = read_safetensors(folder.path("straight/last.safetensors")),
-                          b = read_safetensors(out + "/last.safetensors");
-    for (const auto& [key, tensor] : a.tensors)  // the same bits on as many ranks
-      EXPECT_TRUE(ranks == 2 ? tensor.equal(b.tensors.at(key)) : tensor.sizes() == b.tensors.at(key).sizes())
-          << key;
-    for (const auto& entry : fs::directory_iterator(out)) EXPECT_NE(entry.path().extension(), ".tmp");
+                          b = read_safetensors(out + "-on-2/last.safetensors");
+    for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
   }
 }
 
