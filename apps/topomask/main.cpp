@@ -122,6 +122,7 @@ int run(int argc, char** argv) {
   add_simulate_command(app);
   add_render_command(app);
   add_show_command(app);
+  add_rollout_command(app);
   try {
     app.parse(argc, argv);  // runs the subcommand
     return 0;

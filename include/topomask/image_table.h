@@ -1,15 +1,13 @@
 // The image and the video experiment: variants of attention in a vision transformer over several seeds
 // (paper, Table 1 and both ablations of App. C; the video model of App. C).
-//
-// Each run has a folder FOLDER/VARIANT/seed-S. What is finished is never run again and what was interrupted
-// is resumed, so the work can be cut into slices of any length and spread over processes.
+// Folders, slices and callbacks are those of run_table.h.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "topomask/run_table.h"
 #include "topomask/runs.h"
 
 namespace topomask {
@@ -34,27 +32,7 @@ struct ImageTable {
   std::vector<std::uint64_t> seeds = {0, 1, 2};
 };
 
-// One run of the table.
-struct ImageTableRun {
-  std::string variant;
-  std::uint64_t seed = 0;
-  std::int64_t number = 0, total = 0;  // number: from 1
-};
-
-struct ImageTableCallbacks {
-  std::function<void()> started;                                 // the data are there
-  std::function<bool()> should_stop;                             // asked before each run and after each step
-  std::function<TrainCallbacks(const ImageTableRun&)> training;  // for a run that begins
-  std::function<void(const ImageTableRun&, const TrainResult&)> finished;
-  std::function<void(const ImageTableRun&)> in_use;  // left out: another process trains it
-};
-
-struct ImageTableResult {
-  std::string json;  // FOLDER/results.json: all finished runs, and mean and standard error per variant
-  std::int64_t finished = 0, in_use = 0, total = 0;  // runs that were asked for
-};
-
 // Runs what is missing, all variants of one seed before the next seed, and merges what is finished.
-ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallbacks& callbacks = {});
+TableResult run_image_table(const ImageTable& table, const TableCallbacks& callbacks = {});
 
 }  // namespace topomask

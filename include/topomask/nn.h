@@ -7,6 +7,7 @@
 #include <torch/nn.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,9 +22,26 @@ namespace topomask {
 // Fills a tensor in place, whatever its device, with numbers that depend on (seed, name) alone.
 void fill_normal(at::Tensor tensor, double mean, double stddev, std::uint64_t seed, const std::string& name);
 void fill_uniform(at::Tensor tensor, double bound, std::uint64_t seed, const std::string& name);
+// Torch's own start, for all parameters of a module: matrices and kernels, and their biases, uniform within
+// 1 / sqrt(inputs); embeddings N(0, 0.02). Norms and masks know their own beginnings.
+void initialise_fan_in(const torch::nn::Module& module, std::uint64_t seed);
 
 // By the names that the modules below give: what lies under a `mask` is a mask's.
 ParameterKind parameter_kind(const std::string& name, const at::Tensor& tensor);
+
+// Parameters by their names within a module.
+using ParameterTensors = std::map<std::string, at::Tensor>;
+
+// A module with parameters of its own, beside those of torch's layers in it.
+class TakesParameters {
+ public:
+  virtual ~TakesParameters() = default;
+  // `prefix`: before the names of its own.
+  virtual void take_parameters(const ParameterTensors& tensors, const std::string& prefix) = 0;
+};
+// Lets a module of Linear, Conv2d, LayerNorm, GroupNorm and such modules compute with other tensors, to which
+// gradients then flow, in place of its parameters. Every name must be there.
+void take_parameters(torch::nn::Module& module, const ParameterTensors& tensors);
 
 // A mask with parameters that an optimiser moves. What belongs to the graph (walks, powers of W) is made
 // once; mask() computes values from the parameters as they are now, differentiably.

@@ -68,6 +68,19 @@ struct VitSettings {
 // free.
 std::string difference(const VitSettings& saved, const VitSettings& now);
 
+// What a run or a checkpoint says of itself.
+struct RunConfig {
+  std::string kind;  // "vit", "vivit" or "particles": topomask train KIND
+  std::string toml;  // its settings
+  std::string path;  // where they were found
+};
+// Of the run in a folder: of its checkpoint, or of config.toml before the first one.
+RunConfig read_run_config(const std::string& folder);
+// Of last.safetensors or best.safetensors. Throws one sentence where the file is not such a checkpoint.
+RunConfig read_checkpoint_config(const std::string& path);
+// Throws, with the command to use, where it is of another kind.
+void check_run_kind(const RunConfig& config, const std::string& expected);
+
 // --- Folders ---------------------------------------------------------------------------------------------
 
 // Thrown where another process works in a folder.
@@ -95,7 +108,8 @@ class RunFolder {
 
   const std::string& path() const;
   std::string file(const std::string& name) const;  // the path of a file in it
-  std::optional<VitSettings> settings() const;      // of the run to resume; nothing for a fresh start
+  std::optional<RunConfig> config() const;          // of the run to resume; nothing for a fresh start
+  std::optional<VitSettings> settings() const;      // the same of a vision transformer
   std::optional<std::string> result() const;        // result.json of a finished run
 
  private:
@@ -103,7 +117,7 @@ class RunFolder {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// The settings of the run in a folder: those of its checkpoint, or of config.toml before the first one.
+// The settings of the run in a folder, which must be of a vision transformer.
 VitSettings read_run_settings(const std::string& folder);
 
 inline constexpr const char* kConfigFile = "config.toml";

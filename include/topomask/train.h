@@ -43,6 +43,9 @@ class Task {
   // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once per epoch.
   virtual double take_data_seconds() { return 0; }
   virtual Evaluation evaluate() = 0;  // on the validation set, without gradients
+  // What Loss::accuracy and Evaluation::accuracy are (the more the better), and what a batch has many of.
+  virtual std::string score_name() const { return "accuracy"; }
+  virtual std::string sample_name() const { return "images"; }
   virtual void set_training(bool training) = 0;
 };
 
@@ -60,6 +63,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::adamw;
   double learning_rate = 1e-3, final_learning_rate = 1e-5;
   double mask_learning_rate = 0;  // of the parameters of masks; 0: as the others
+  std::int64_t drop_step = 0;     // > 0: the final learning rate from this step on, in place of the cosine
   double warmup_epochs = 5;
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
@@ -79,6 +83,9 @@ void check_train_options(const TrainOptions& options);
 // Learning rate of step `step` (from 0) of `steps`: linear from 0 to 1 over the warm-up, then half a cosine
 // down to `final_fraction`.
 double schedule_factor(std::int64_t step, std::int64_t steps, std::int64_t warmup, double final_fraction);
+// The schedule of the options: this one, or the one that drops.
+double schedule_factor(const TrainOptions& options, std::int64_t step, std::int64_t steps,
+                       std::int64_t warmup);
 
 // The validation set as the loop sees it: without gradients or dropout, in the precision of the options.
 Evaluation evaluate(Task& task, const TrainOptions& options);

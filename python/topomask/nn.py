@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from topomask._attention import Engine, FeatureMap, Kind, attention
 from topomask.mask import Mask
 
-__all__ = ["GraphMaskedAttention", "ParticleRenderer", "TransformerBlock", "VisionTransformer"]
+__all__ = [
+    "HDVPD", "GraphMaskedAttention", "Interlacer", "ParticleRenderer", "TransformerBlock", "VisionTransformer",
+]  # fmt: skip
 
 
 class GraphMaskedAttention(nn.Module):
@@ -120,4 +122,5 @@ class TransformerBlock(nn.Module):
 
 # At the end, since it is made of the blocks above.
 from topomask.particle_renderer import ParticleRenderer  # noqa: E402
+from topomask.particles import HDVPD, Interlacer  # noqa: E402
 from topomask.vision_transformer import VisionTransformer  # noqa: E402

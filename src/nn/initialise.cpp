@@ -51,6 +51,23 @@ void fill_uniform(at::Tensor tensor, double bound, std::uint64_t seed, const std
   });
 }
 
+void initialise_fan_in(const torch::nn::Module& module, std::uint64_t seed) {
+  const auto parameters = module.named_parameters();
+  for (const auto& item : parameters) {
+    const std::string& name = item.key();
+    const at::Tensor& tensor = item.value();
+    if (parameter_kind(name, tensor) == ParameterKind::mask) continue;
+    if (name.ends_with("_embedding")) {
+      fill_normal(tensor, 0, 0.02, seed, name);
+      continue;
+    }
+    const bool bias = name.ends_with(".bias");
+    const at::Tensor& matrix = bias ? parameters[name.substr(0, name.rfind('.')) + ".weight"] : tensor;
+    if (matrix.dim() < 2) continue;  // of a norm
+    fill_uniform(tensor, 1 / std::sqrt(static_cast<double>(matrix[0].numel())), seed, name);
+  }
+}
+
 ParameterKind parameter_kind(const std::string& name, const at::Tensor& tensor) {
   if (name.find(".mask.") != std::string::npos || name.starts_with("mask.")) return ParameterKind::mask;
   const bool embedding = name.ends_with("_embedding") || name.ends_with("_token");

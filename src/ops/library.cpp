@@ -79,6 +79,15 @@ TORCH_LIBRARY(topomask, m) {
   def("vit_settings(str options) -> str");
   def("load_vit(str path) -> (str, str[], Tensor[])");
 
+  // Modules of particle models: names and initial weights; what a module makes of weights and inputs.
+  // Settings are those of `topomask train particles`, as TOML.
+  def("particle_module(str kind, str settings) -> (str[], Tensor[])");
+  def("run_particle_module(str kind, str settings, str[] names, Tensor[] tensors) -> Tensor");
+  def("run_particle_module_backward(Tensor grad, str kind, str settings, str[] names, Tensor[] tensors, "
+      "int[] needs) "
+      "-> Tensor[]");
+  def("load_hdvpd(str path) -> (str, int, str[], Tensor[])");
+
   // Particles along rays: positions [B, N, 3], features [B, N, F], origins, directions [B, R, 3]; weights and
   // biases of trunk1, trunk2, density, colour1, colour2 -> [B, R, 5]: colour, opacity, depth.
   def("render_particles(Tensor positions, Tensor features, Tensor origins, Tensor directions, Tensor[] "

@@ -46,6 +46,17 @@ std::map<std::string, std::string> read_checkpoint_metadata(const std::string& p
       .metadata;
 }
 
+std::string weight_prefix(const SafetensorsFile& file) {
+  for (const auto& entry : file.tensors) {
+    if (entry.first.starts_with(kAveragePrefix)) return kAveragePrefix;
+  }
+  return "";
+}
+
+bool is_training_state(const std::string& name) {
+  return name.starts_with(kAveragePrefix) || name.starts_with("optimizer.");
+}
+
 const at::Tensor& find_tensor(const std::map<std::string, at::Tensor>& tensors, const std::string& path,
                               const std::string& name, c10::IntArrayRef sizes) {
   const auto found = tensors.find(name);

@@ -11,7 +11,8 @@
 namespace topomask {
 
 inline constexpr const char* kAveragePrefix = "ema.";  // before the names of averaged weights
-inline constexpr const char* kModelKey = "model";
+inline constexpr const char* kModelKey = "model";      // what kind: of 'topomask train KIND'
+inline constexpr const char* kParticlesKind = "particles";
 inline constexpr const char* kSettingsKey = "config";  // config.toml
 inline constexpr const char* kImagesKey = "images";    // size of the images and of patches
 inline constexpr const char* kNormalisationKey = "normalisation";
@@ -23,6 +24,11 @@ inline constexpr const char* kStateKey = "state";      // where training stands
 SafetensorsFile read_checkpoint(const std::string& path);
 // Its metadata alone.
 std::map<std::string, std::string> read_checkpoint_metadata(const std::string& path);
+
+// The prefix of the averaged weights where training kept them (they are what it evaluated), else "".
+std::string weight_prefix(const SafetensorsFile& file);
+// Whether a tensor is there to resume training, and is no weight.
+bool is_training_state(const std::string& name);
 
 // The tensor of this name, or one sentence that says that it is missing or of another shape.
 const at::Tensor& find_tensor(const std::map<std::string, at::Tensor>& tensors, const std::string& path,

@@ -17,16 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> subfolders(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 bool is_list(const Json& json, bool (Json::*is)() const noexcept) {
   return json.is_array() && std::all_of(json.begin(), json.end(), [is](const Json& e) { return (e.*is)(); });
 }
@@ -38,6 +28,16 @@ constexpr std::pair<const char*, std::uint64_t DataFingerprint::*> kDataParts[] 
     {"validation_labels", &DataFingerprint::validation_labels}};
 
 }  // namespace
+
+std::vector<std::string> subfolders(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 Json to_json(const DataFingerprint& fingerprint) {
   Json json = Json::object();
@@ -116,7 +116,7 @@ std::vector<FinishedRun> find_finished_runs(const std::string& folder) {
   std::vector<FinishedRun> runs;
   for (const std::string& variant : variants) {
     std::vector<FinishedRun> own;
-    for (const std::string& seed : subfolders(fs::path(folder) / variant)) {
+    for (const std::string& seed : subfolders((fs::path(folder) / variant).string())) {
       const std::string below = variant + "/" + seed;
       if (const auto result = read_result((fs::path(folder) / below).string()))
         own.push_back({variant, *result, below});

@@ -10,6 +10,9 @@
 
 namespace topomask {
 
+// The names of the folders in a folder, sorted; none where it is missing.
+std::vector<std::string> subfolders(const std::string& folder);
+
 // A result.json; `path` is named where it cannot be understood. Keys of earlier versions have today's names.
 nlohmann::ordered_json parse_result(const std::string& text, const std::string& path);
 // The result of a finished run, or nothing.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <set>
 
 #include "core/check.h"
 #include "core/suggest.h"
@@ -13,6 +12,7 @@
 #include "io/folder_lock.h"
 #include "train/finished_runs.h"
 #include "train/settings.h"
+#include "train/table_runs.h"
 
 namespace topomask {
 namespace {
@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSummaryFile = "results.json";
 constexpr std::string_view kWalksPrefix = "grf-walks-";
 constexpr double kAblationHalt = 0.5;
 
@@ -34,31 +33,9 @@ std::int64_t number_of_walks(const std::string& variant) {
   return walks;
 }
 
-// NAME@key=value@key=value: a variant with other settings.
-struct ChangedVariant {
-  std::string name;
-  SettingValues changes;
-};
-
-ChangedVariant split_changes(const std::string& variant) {
-  ChangedVariant result;
-  std::size_t end = std::min(variant.find('@'), variant.size());
-  result.name = variant.substr(0, end);
-  while (end < variant.size()) {
-    const std::size_t begin = end + 1;
-    end = std::min(variant.find('@', begin), variant.size());
-    const std::string change = variant.substr(begin, end - begin);
-    const std::size_t equals = change.find('=');
-    check(equals != std::string::npos && change.find('/') == std::string::npos,
-          "variants: expected NAME@key=value, got '{}'", variant);
-    const std::string key = change.substr(0, equals);
-    // What all runs of a table share, and what the name says already.
-    for (const char* fixed : {"data", "seed", "preset", "attention", "encoder", "frame-order"})
-      check(key != fixed, "variants: '{}' cannot change {}", variant, fixed);
-    result.changes.emplace_back(key, change.substr(equals + 1));
-  }
-  return result;
-}
+// What all runs of a table share, and what the name of a variant says already.
+const std::vector<std::string> kFixedSettings = {"data",      "seed",    "preset",
+                                                 "attention", "encoder", "frame-order"};
 
 constexpr std::string_view kJointPrefix = "joint-", kTimeSuffix = "+time";
 
@@ -137,7 +114,7 @@ const std::vector<std::string>& video_table_variants() {
 }
 
 void check_image_table_variant(const std::string& variant, bool video) {
-  const ChangedVariant changed = split_changes(variant);
+  const ChangedVariant changed = split_changes(variant, kFixedSettings);
   VitSettings scratch = video ? VitSettings::video() : VitSettings();
   list_settings(scratch).apply(changed.changes);
   const std::string attention = video ? parse_video_variant(changed.name).attention : changed.name;
@@ -154,7 +131,7 @@ void check_image_table_variant(const std::string& variant, bool video) {
 VitSettings image_table_settings(VitSettings settings, const std::string& variant, std::uint64_t seed) {
   check_image_table_variant(variant, settings.is_video());
   settings.seed = seed;
-  const ChangedVariant changed = split_changes(variant);
+  const ChangedVariant changed = split_changes(variant, kFixedSettings);
   VideoVariant parts = {.attention = changed.name};
   if (settings.is_video()) {
     parts = parse_video_variant(changed.name);
@@ -173,11 +150,14 @@ VitSettings image_table_settings(VitSettings settings, const std::string& varian
   return settings;
 }
 
-ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallbacks& callbacks) {
+TableResult run_image_table(const ImageTable& table, const TableCallbacks& callbacks) {
   const bool video = table.settings.is_video();
   const std::vector<std::string>& all = video ? video_table_variants() : image_table_variants();
-  const std::vector<std::string>& variants = table.variants.empty() ? all : table.variants;
-  for (const std::string& variant : variants) check_image_table_variant(variant, video);
+  TableWork work;
+  work.folder = table.folder;
+  work.variants = table.variants.empty() ? all : table.variants;
+  work.seeds = table.seeds;
+  for (const std::string& variant : work.variants) check_image_table_variant(variant, video);
   check(!table.seeds.empty(), "image table: expected at least one seed");
   table.settings.train_options();
   check_settings(table);  // before the data are read, which may take long
@@ -186,46 +166,13 @@ ImageTableResult run_image_table(const ImageTable& table, const ImageTableCallba
   agree_on_settings(table);
   check_finished_runs(table, hashes);
   if (callbacks.started) callbacks.started();
-
-  const auto asked_to_stop = [&] { return callbacks.should_stop && callbacks.should_stop(); };
-  ImageTableResult result;
-  result.total = static_cast<std::int64_t>(variants.size() * table.seeds.size());
-  ImageTableRun run;
-  run.total = result.total;
-  bool stopped = false;
-  // All variants of one seed before the next seed: a part of the work is a whole table already.
-  for (const std::uint64_t seed : table.seeds) {
-    for (const std::string& variant : variants) {
-      run = {variant, seed, run.number + 1, run.total};
-      const std::string path = path_inside(table.folder, fmt::format("{}/seed-{}", variant, seed));
-      if (read_result(path)) {
-        ++result.finished;
-        continue;
-      }
-      stopped = stopped || asked_to_stop();
-      if (stopped) continue;
-      try {
-        RunFolder folder(path, RunStart::either);
-        TrainCallbacks training;
-        if (callbacks.training) training = callbacks.training(run);
-        training.should_stop = asked_to_stop;
-        const TrainResult trained =
-            train_vit(folder, image_table_settings(table.settings, variant, seed), data, hashes, training)
-                .training;
-        stopped = trained.outcome == TrainOutcome::stopped;
-        if (stopped) continue;
-        if (callbacks.finished) callbacks.finished(run, trained);
-      } catch (const FolderInUse&) {
-        ++result.in_use;
-        if (callbacks.in_use) callbacks.in_use(run);
-        continue;
-      }
-      ++result.finished;
-      merge_results(table);
-    }
-  }
-  result.json = merge_results(table);
-  return result;
+  work.is_finished = [](const std::string& folder) { return read_result(folder).has_value(); };
+  work.train = [&](RunFolder& folder, const TableRun& run, const TrainCallbacks& training) {
+    const VitSettings settings = image_table_settings(table.settings, run.variant, run.seed);
+    return train_vit(folder, settings, data, hashes, training).training;
+  };
+  work.merge = [&] { return merge_results(table); };
+  return run_table(work, callbacks);
 }
 
 }  // namespace topomask

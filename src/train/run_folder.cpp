@@ -3,8 +3,9 @@
 #include "core/check.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
-#include "topomask/runs.h"
+#include "topomask/particle_runs.h"
 #include "train/checkpoint_file.h"
+#include "train/settings.h"
 
 namespace topomask {
 
@@ -21,17 +22,20 @@ bool holds_run(const std::string& folder) {
   return is_there(folder, kConfigFile) || is_there(folder, kLastCheckpoint) || is_there(folder, kResultFile);
 }
 
-std::optional<VitSettings> find_run_settings(const std::string& folder) {
-  if (is_there(folder, kLastCheckpoint)) {
-    const std::string path = path_inside(folder, kLastCheckpoint);
-    const auto metadata = read_checkpoint_metadata(path);
-    const auto found = metadata.find(kSettingsKey);
-    check(found != metadata.end(), "{}: not a checkpoint of 'topomask train' (its metadata has no '{}')",
-          path, kSettingsKey);
-    return VitSettings::from_toml_text(found->second, path);
-  }
-  if (is_there(folder, kConfigFile)) return VitSettings::from({}, path_inside(folder, kConfigFile));
-  return std::nullopt;
+std::optional<RunConfig> find_run_config(const std::string& folder) {
+  if (is_there(folder, kLastCheckpoint)) return read_checkpoint_config(path_inside(folder, kLastCheckpoint));
+  if (!is_there(folder, kConfigFile)) return std::nullopt;
+  const std::string path = path_inside(folder, kConfigFile);
+  // Each kind has a key that the others have not.
+  const bool particles = !Settings::peek_toml(path, "particles").empty();
+  const bool video = !Settings::peek_toml(path, "encoder").empty();
+  return RunConfig{particles ? kParticlesKind : video ? "vivit" : "vit", read_file(path), path};
+}
+
+VitSettings vit_settings_of(const RunConfig& config) {
+  check_run_kind(config, config.kind == "vivit" ? "vivit" : "vit");
+  if (config.path.ends_with(kConfigFile)) return VitSettings::from({}, config.path);
+  return VitSettings::from_toml_text(config.toml, config.path);
 }
 
 }  // namespace
@@ -56,7 +60,7 @@ RunFolder::RunFolder(const std::string& path, RunStart start) {
   check(start != RunStart::fresh || (!is_there(path, kLastCheckpoint) && !is_there(path, kResultFile)),
         "{}: holds a run already; resume it (--resume) or choose another folder (--out)", path);
   remove_leftovers(path, {kConfigFile, kResultFile, kMasksFile, kExamplesFile, kMetricsFile, kLastCheckpoint,
-                          kBestCheckpoint});
+                          kBestCheckpoint, kRolloutFile});
 }
 
 RunFolder::~RunFolder() = default;
@@ -69,9 +73,15 @@ std::string RunFolder::file(const std::string& name) const {
   return path_inside(path(), name);
 }
 
-std::optional<VitSettings> RunFolder::settings() const {
+std::optional<RunConfig> RunFolder::config() const {
   if (implementation_->start == RunStart::fresh) return std::nullopt;
-  return find_run_settings(path());
+  return find_run_config(path());
+}
+
+std::optional<VitSettings> RunFolder::settings() const {
+  const std::optional<RunConfig> found = config();
+  if (!found) return std::nullopt;
+  return vit_settings_of(*found);
 }
 
 std::optional<std::string> RunFolder::result() const {
@@ -79,10 +89,27 @@ std::optional<std::string> RunFolder::result() const {
   return read_file(file(kResultFile));
 }
 
+RunConfig read_run_config(const std::string& folder) {
+  const std::optional<RunConfig> config = find_run_config(folder);
+  check(config.has_value(), "{}: holds no run to resume", folder);
+  return *config;
+}
+
+RunConfig read_checkpoint_config(const std::string& path) {
+  const auto metadata = read_checkpoint_metadata(path);
+  const auto settings = metadata.find(kSettingsKey), model = metadata.find(kModelKey);
+  check(settings != metadata.end(), "{}: not a checkpoint of 'topomask train' (its metadata has no '{}')",
+        path, kSettingsKey);
+  return {model == metadata.end() ? "vit" : model->second, settings->second, path};
+}
+
+void check_run_kind(const RunConfig& config, const std::string& expected) {
+  check(config.kind == expected, "{}: is of 'topomask train {}', not of 'topomask train {}'", config.path,
+        config.kind, expected);
+}
+
 VitSettings read_run_settings(const std::string& folder) {
-  const std::optional<VitSettings> settings = find_run_settings(folder);
-  check(settings.has_value(), "{}: holds no run to resume", folder);
-  return *settings;
+  return vit_settings_of(read_run_config(folder));
 }
 
 }  // namespace topomask

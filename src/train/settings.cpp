@@ -201,4 +201,18 @@ std::string Settings::peek_toml(const std::string& path, const std::string& key)
   return "";
 }
 
+std::string first_difference(
+    const Settings& saved, const Settings& now,
+    const std::function<bool(const std::string&, const std::string&, const std::string&)>& same) {
+  for (std::size_t i = 0; i < saved.all().size(); ++i) {
+    const std::string key = saved.all()[i].key, before = saved.all()[i].get(), after = now.all()[i].get();
+    if (!same(key, before, after)) return fmt::format("{} is {} there and {} here", key, before, after);
+  }
+  return "";
+}
+
+bool is_free_setting(const std::string& key) {
+  return key == "device" || key == "workers" || key == "checkpoint-seconds" || key == "checkpoint-steps";
+}
+
 }  // namespace topomask

@@ -67,6 +67,14 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
+// The first setting that two lists of the same kind differ in, as "epochs is 10 there and 20 here"; "" where
+// there is none. `same` decides about two values of one key.
+std::string first_difference(const Settings& saved, const Settings& now,
+                             const std::function<bool(const std::string& key, const std::string& saved,
+                                                      const std::string& now)>& same);
+// Whether a setting says where or how often, and not what.
+bool is_free_setting(const std::string& key);
+
 inline constexpr const char* kVideoSection = "video";  // settings of clips alone
 
 // The settings of a run as a list; it refers to `settings` and must not outlive it.

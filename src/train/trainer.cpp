@@ -65,10 +65,7 @@ struct Trainer::Implementation {
   std::string path(const char* name) const { return (std::filesystem::path(folder) / name).string(); }
   std::int64_t epochs_done() const { return state.step / steps_per_epoch; }
 
-  double schedule() const {
-    return schedule_factor(state.step, state.steps, warmup_steps,
-                           options.final_learning_rate / options.learning_rate);
-  }
+  double schedule() const { return schedule_factor(options, state.step, state.steps, warmup_steps); }
 
   bool resume(const MetadataCheck& accept);
   TrainResult run(const TrainCallbacks& callbacks);
@@ -187,7 +184,7 @@ void Trainer::Implementation::log_step() {
                   {"step", state.step},
                   {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)},
                   {"train_loss", state.interval.mean_loss()},
-                  {"train_accuracy", state.interval.mean_accuracy()},
+                  {"train_" + task.score_name(), state.interval.mean_accuracy()},
                   {"gradient_norm", gradient_norm},
                   {"learning_rate", options.learning_rate * schedule()}});
   state.interval = {};
@@ -214,11 +211,11 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
                {"step", state.step},
                {"epoch", epoch},
                {"train_loss", state.epoch.mean_loss()},
-               {"train_accuracy", state.epoch.mean_accuracy()},
+               {"train_" + task.score_name(), state.epoch.mean_accuracy()},
                {"learning_rate", options.learning_rate * schedule()}};
   if (evaluates) {
     line["loss"] = state.last.loss;
-    line["accuracy"] = state.last.accuracy;
+    line[task.score_name()] = state.last.accuracy;
     line["evaluation_seconds"] = seconds_since(evaluation_start);
   }
   const double rate = static_cast<double>(samples) / std::max(train_seconds, 1e-9);
@@ -228,12 +225,13 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   line["seconds"] = seconds_before + seconds_since(session_start);
   metrics.append(line);
   if (callbacks.epoch_done) {
-    std::string text = fmt::format("epoch {:>3}/{}  train loss {:.4f}  accuracy {:.4f}", epoch,
-                                   options.epochs, state.epoch.mean_loss(), state.epoch.mean_accuracy());
+    const std::string score = task.score_name();
+    std::string text = fmt::format("epoch {:>3}/{}  train loss {:.4f}  {} {:.4f}", epoch, options.epochs,
+                                   state.epoch.mean_loss(), score, state.epoch.mean_accuracy());
     if (evaluates)
       text +=
-          fmt::format("  |  validation loss {:.4f}  accuracy {:.4f}", state.last.loss, state.last.accuracy);
-    callbacks.epoch_done(text + fmt::format("  |  {:.0f} images/s, data {:.1f} %", rate,
+          fmt::format("  |  validation loss {:.4f}  {} {:.4f}", state.last.loss, score, state.last.accuracy);
+    callbacks.epoch_done(text + fmt::format("  |  {:.0f} {}/s, data {:.1f} %", rate, task.sample_name(),
                                             100 * data_seconds / std::max(train_seconds, 1e-9)));
   }
   state.epoch = {};
@@ -248,15 +246,15 @@ void Trainer::Implementation::report_progress(const TrainCallbacks& callbacks) {
       std::max(seconds_since(session_start), 1e-9);
   callbacks.progress(
       state.step, state.steps,
-      fmt::format("epoch {}/{}  loss {:.3f}  {:.0f} images/s", std::min(epochs_done() + 1, options.epochs),
-                  options.epochs, recent_loss, rate));
+      fmt::format("epoch {}/{}  loss {:.3f}  {:.0f} {}/s", std::min(epochs_done() + 1, options.epochs),
+                  options.epochs, recent_loss, rate, task.sample_name()));
 }
 
 void Trainer::Implementation::save_best() {
   if (best_weights.empty()) return;
   SafetensorsFile file{best_weights, description};
   file.metadata["epoch"] = std::to_string(state.best_epoch);
-  file.metadata["accuracy"] = fmt::format("{}", state.best.accuracy);
+  file.metadata[task.score_name()] = fmt::format("{}", state.best.accuracy);
   file.metadata["loss"] = fmt::format("{}", state.best.loss);
   write_safetensors(path(kBestCheckpoint), file);
   best_weights.clear();

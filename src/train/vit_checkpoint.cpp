@@ -29,20 +29,14 @@ auto read_json(const SafetensorsFile& file, const std::string& path, const char*
   }
 }
 
-// The averaged weights, where training kept them: they are what it evaluated.
-std::string weight_prefix(const SafetensorsFile& file) {
-  for (const auto& entry : file.tensors) {
-    if (entry.first.starts_with(kAveragePrefix)) return kAveragePrefix;
-  }
-  return "";
-}
-
 }  // namespace
 
 VitCheckpoint read_vit_checkpoint(const std::string& path) {
+  const RunConfig config = read_checkpoint_config(path);
+  check_run_kind(config, config.kind == "vivit" ? "vivit" : "vit");
   const SafetensorsFile file = read_checkpoint(path);
   VitCheckpoint checkpoint;
-  checkpoint.settings = VitSettings::from_toml_text(metadata(file, path, kSettingsKey), path);
+  checkpoint.settings = VitSettings::from_toml_text(config.toml, path);
   VitOptions& model = checkpoint.model;
   model = with_seeds(checkpoint.settings.model, checkpoint.settings.seed);
   read_json(file, path, kNormalisationKey, [&](const PlainJson& json) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/check.h"
 #include "core/random.h"
@@ -214,18 +213,13 @@ std::string VitSettings::default_folder() const {
 }
 
 std::string difference(const VitSettings& saved, const VitSettings& now) {
-  // Where and how often, not what.
-  static const std::set<std::string> kFree = {"device", "workers", "checkpoint-seconds", "checkpoint-steps"};
   VitSettings before = saved, after = now;
-  const Settings a = list_settings(before), b = list_settings(after);
-  for (std::size_t i = 0; i < a.all().size(); ++i) {
-    const Setting &left = a.all()[i], &right = b.all()[i];
-    if (kFree.contains(left.key)) continue;
-    const bool same = left.key == "data" ? without_folder(left.get()) == without_folder(right.get())
-                                         : left.get() == right.get();
-    if (!same) return fmt::format("{} is {} there and {} here", left.key, left.get(), right.get());
-  }
-  return "";
+  return first_difference(list_settings(before), list_settings(after),
+                          [](const std::string& key, const std::string& left, const std::string& right) {
+                            if (is_free_setting(key)) return true;
+                            return key == "data" ? without_folder(left) == without_folder(right)
+                                                 : left == right;
+                          });
 }
 
 }  // namespace topomask

@@ -27,7 +27,7 @@ def run(name: str, *arguments: str) -> str:
 
 def test_every_example_is_tested() -> None:
     tested = {"quickstart.py", "node_classification.py", "point_cloud.py", "image_grid.py", "cuda_graph.py",
-              "distributed_node_classifier.py"}  # fmt: skip
+              "distributed_node_classifier.py", "particle_dynamics.py"}  # fmt: skip
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -37,6 +37,11 @@ def test_quickstart() -> None:
 
 def test_point_cloud() -> None:
     assert "GRF mask" in run("point_cloud.py", "--clouds", "2", "--points", "64", "--steps", "3", "--seeds", "2")
+
+
+def test_particle_dynamics() -> None:
+    before, after = (int(word) for word in run("particle_dynamics.py").split() if word.isdigit())
+    assert after < before / 2
 
 
 def test_image_grid() -> None:

@@ -22,6 +22,10 @@ void add_report_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_render_command(CLI::App& app);
 void add_show_command(CLI::App& app);
+void add_rollout_command(CLI::App& app);
+
+// Under `train`.
+void add_train_particles_command(CLI::App& train);
 
 // Under `bench`.
 void add_bench_walks_command(CLI::App& bench);
@@ -33,5 +37,6 @@ void add_bench_distributed_command(CLI::App& bench);
 // Under `experiment`.
 void add_image_table_command(CLI::App& experiment);
 void add_video_table_command(CLI::App& experiment);
+void add_particle_table_command(CLI::App& experiment);
 
 }  // namespace topomask::cli

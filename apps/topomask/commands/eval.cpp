@@ -1,13 +1,16 @@
-// `topomask eval`: a trained model on its validation images or clips, or on others.
+// `topomask eval`: a trained model on its validation images, clips or episodes, or on others.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.h"
+#include "core/check.h"
 #include "options/options.h"
+#include "options/step_table.h"
+#include "progress.h"
 #include "table.h"
-#include "topomask/runs.h"
+#include "topomask/particle_runs.h"
 
 namespace topomask::cli {
 namespace {
@@ -15,11 +18,38 @@ namespace {
 struct EvalCommand {
   RunOptions run;
   std::string checkpoint, data, device;
-  std::int64_t batch = 0;
+  std::int64_t batch = 0, windows = 0, rollout = 0;
 };
+
+void run_particle_eval(const EvalCommand& command) {
+  check(command.batch == 0, "--batch: particle models are judged one window at a time");
+  TrainedParticles model(command.checkpoint,
+                         {command.data, command.device, command.windows, command.rollout});
+  Progress progress("eval", command.run.quiet);
+  const RolloutScores result =
+      model.judge([&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  const auto scores = nlohmann::ordered_json::parse(rollout_scores_json(result));
+  const std::string local(word_of(model.settings().task.model.interlacer.local));
+  if (command.run.json) {
+    const nlohmann::ordered_json json = {{"checkpoint", command.checkpoint},
+                                         {"local", local},
+                                         {"data", model.settings().data},
+                                         {"rollout", scores}};
+    fmt::print("{}\n", json.dump());
+  } else if (!command.run.quiet) {
+    Listing listing;
+    listing.add("local layer", local);
+    listing.add("windows", fmt::format("{} of {}", result.windows, model.settings().data));
+    listing.add("step of one window", format_seconds(result.step_seconds));
+    listing.print();
+    fmt::print("\n{}", format_rollout_scores(scores));
+  }
+}
 
 void run_eval(const EvalCommand& command) {
   command.run.apply();
+  if (read_checkpoint_config(command.checkpoint).kind == "particles") return run_particle_eval(command);
+  check(command.windows == 0 && command.rollout == 0, "--windows and --rollout are for particle models");
   const VitEvaluation evaluation =
       evaluate_vit(command.checkpoint, {command.data, command.device, command.batch});
   const VitSettings& settings = evaluation.settings;
@@ -46,20 +76,27 @@ void run_eval(const EvalCommand& command) {
 }  // namespace
 
 void add_eval_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("eval", "Accuracy of a trained model");
+  CLI::App* sub = app.add_subcommand("eval", "How good a trained model is");
   const auto command = std::make_shared<EvalCommand>();
   sub->add_option("--checkpoint", command->checkpoint, "last.safetensors or best.safetensors of a run")
       ->type_name("FILE")
       ->required();
-  sub->add_option("--data", command->data, "Other images than the run's; their validation part is used")
+  sub->add_option("--data", command->data,
+                  "Other images than the run's, of which the validation part is used, or other episodes, of "
+                  "which all are")
       ->type_name("SPEC");
   sub->add_option("--batch", command->batch, "Images in a batch (default: as in training)");
+  sub->add_option("--windows", command->windows,
+                  "Particle models: windows of the validation episodes (default: as in training)");
+  sub->add_option("--rollout", command->rollout,
+                  "Particle models: frames to predict in each (default: as in training)");
   sub->add_option("--device", command->device, "cpu, cuda or cuda:N (default: as in training)");
   add_output_options(*sub, command->run);
   sub->footer(
       "Images are normalised with the mean and deviation of the run's training images.\n"
       "Example:\n"
-      "  topomask eval --checkpoint runs/grf/best.safetensors");
+      "  topomask eval --checkpoint runs/grf/best.safetensors\n"
+      "  topomask eval --checkpoint runs/particles/best.safetensors --rollout 12");
   sub->callback([command] { run_eval(*command); });
 }
 

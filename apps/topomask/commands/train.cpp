@@ -2,19 +2,16 @@
 // earlier call stopped.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "commands/commands.h"
 #include "core/check.h"
-#include "interrupt.h"
 #include "options/options.h"
 #include "options/setting_options.h"
-#include "progress.h"
 #include "table.h"
 #include "topomask/runs.h"
+#include "train_session.h"
 
 namespace topomask::cli {
 namespace {
@@ -63,7 +60,7 @@ void print_result(const TrainCommand& command, const std::string& folder, const 
 }
 
 void run_train(const TrainCommand& command) {
-  const auto start = std::chrono::steady_clock::now();
+  TrainSession session(command.run.quiet, command.run.prints_text(), command.time_limit);
   command.run.apply();
   check(!command.resume || !command.out.empty(), "--resume: expected --out with the folder of the run");
   if (command.print_config) {
@@ -82,31 +79,7 @@ void run_train(const TrainCommand& command) {
                                          RunStart::fresh);
   }
 
-  const auto out_of_time = [&] {
-    return command.time_limit > 0 &&
-           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >
-               command.time_limit;
-  };
-  const bool prints = command.run.prints_text();
-  std::optional<InterruptScope> interrupts;  // while data are read, Ctrl-C ends the program at once
-  Progress progress("train", command.run.quiet);
-  TrainCallbacks callbacks;
-  callbacks.started = [&](std::int64_t step, std::int64_t steps) {
-    interrupts.emplace();
-    if (step > 0 && prints) fmt::print("resuming after step {} of {}\n", step, steps);
-  };
-  callbacks.should_stop = [&] { return InterruptScope::requested() || out_of_time(); };
-  callbacks.progress = [&](std::int64_t step, std::int64_t steps, const std::string& status) {
-    progress.update(step, steps, status);
-  };
-  if (prints) {
-    callbacks.epoch_done = [](const std::string& line) {
-      erase_progress_line();
-      fmt::print("{}\n", line);
-      std::fflush(stdout);
-    };
-  }
-  const VitRunResult run = train_vit(*folder, settings, callbacks);
+  const VitRunResult run = train_vit(*folder, settings, session.callbacks());
   if (run.training.outcome == TrainOutcome::stopped)
     throw Interrupted(fmt::format(
         "stopped at step {} of {}, all is saved; resume with: topomask train {} --resume --out {}",
@@ -161,9 +134,12 @@ void add_train_command(CLI::App& app) {
       "Examples:\n"
       "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
       "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
+      "  topomask train particles --config examples/recipes/hd-vpd-tiny.toml --data robot --out "
+      "runs/particles\n"
       "  topomask train vit --help");
   add_train_vit_command(*sub, false);
   add_train_vit_command(*sub, true);
+  add_train_particles_command(*sub);
 }
 
 }  // namespace topomask::cli

@@ -3,23 +3,10 @@
 //
 // It is read from files that 'experiment particle-table' and 'train particles' leave:
 //
-//   FOLDER/results.json    of 'experiment particle-table'; topomask/particle_table.h has its form
-//   FOLDER/config.toml     the recipe, shown as it is; may be missing
-//
-//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; may be missing
-//
-//     truth, predicted     [T, C, H, W, 3] uint8: frames of T predicted steps and C cameras
-//     points               [T, N, 3] float32, metres: the particles at each of these steps; may be missing
-//     colours              [N, 3] uint8: of the particles where they were seen
-//
-//     with the metadata "episode" (a name), "first" (the first frame that was seen), and "neighbours" and
-//     "hops" of the graph (3 where they are missing; a page shows up to 16 and 6)
-//
-// Of results.json it needs
-//
-//   {"experiment": "particle-table", "data", "runs": [{"variant", "seed", "folder"}],
-//    "variants": [{"variant", "seeds", "steps": [{"step", "ssim_mean", "ssim_se", ..}]}],
-//    "copy": {"steps": [{"step", "ssim", ..}]}, "oracle": {"steps": [..]}}
+//   FOLDER/results.json              scores of all variants (topomask/particle_table.h)
+//   FOLDER/config.toml               the recipe, shown as it is; may be missing
+//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown (topomask/particle_runs.h); may be
+//                                    missing. A page shows up to 16 neighbours and 6 hops of its graph.
 //
 // A FOLDER with the result.json of one run of 'train particles' ({"local", "seed", "rollout": {"model",
 // "copy", "oracle": [{"step", "ssim", ..}]}}) is a report of one variant.
@@ -33,10 +20,9 @@
 #include <vector>
 
 #include "draw/rollout.h"
+#include "topomask/particle_runs.h"
 
 namespace topomask::cli {
-
-inline constexpr const char* kRolloutFile = "rollout.safetensors";
 
 struct ParticleRollout {
   std::string variant, episode;

@@ -1,0 +1,94 @@
+// Video prediction with particles as a task for the training loop, and how well a trained model predicts
+// (paper, Sec. 4 "point clouds", App. C.3).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "topomask/particle_data.h"
+#include "topomask/particle_options.h"
+#include "topomask/train.h"
+
+namespace topomask {
+
+struct ParticleTaskOptions {
+  HdVpdOptions model;
+  std::int64_t batch = 16;
+  std::int64_t rollout = 6;   // steps that are predicted in training
+  std::int64_t rays = 128;    // of each predicted frame
+  std::int64_t pretrain = 0;  // first steps of training, on reconstruction: encoder and renderer alone
+  std::int64_t double_every =
+      0;  // then rollouts of 1, 2, 4, .. up to `rollout`, each for so many steps; 0: at once
+  std::int64_t epoch_steps = 1000;    // between evaluations
+  std::int64_t validation_every = 5;  // one episode in so many is for validation; 0: all are for both
+  std::int64_t evaluation_windows = 16;
+  std::int64_t evaluation_rollout = 6;
+  std::uint64_t seed = 0;        // of windows, particles and rays
+  std::uint64_t model_seed = 0;  // of the initial weights
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+// Mean error of the particles' places, in metres, of those that have truly moved by more than 5 mm; NaN where
+// there are none.
+struct FlowError {
+  double arm = 0, object = 0, grain = 0;
+};
+
+// One step of rollouts: means over windows and cameras. Moving pixels are those whose colour differs from the
+// last frame that was seen; NaN where there are none.
+struct StepScores {
+  double ssim = 0, ssim_moving = 0;
+  double psnr = 0, psnr_moving = 0;  // dB
+  double chamfer = 0;                // metres, between particles and the points that the cameras truly see
+  FlowError flow;
+};
+
+struct RolloutScores {
+  std::vector<StepScores> model;   // [steps]
+  std::vector<StepScores> copy;    // the last frame that was seen, again
+  std::vector<StepScores> oracle;  // the first particles carried by the true motion, rendered
+  std::int64_t windows = 0;
+  double step_seconds = 0;                   // of a predicted step of one window, median
+  std::optional<std::int64_t> memory_bytes;  // the most that predicting took, where the device counts it
+};
+
+// A rollout to look at, on the CPU.
+struct RolloutPictures {
+  at::Tensor truth, predicted;  // [steps, C, H, W, 3] uint8
+  at::Tensor points;            // [steps, N, 3] float32
+  at::Tensor colours;           // [N, 3] uint8: of the particles where they were seen
+};
+
+class ParticleDynamics final : public Task {
+ public:
+  // The data must live as long as the task.
+  ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& options);
+  ~ParticleDynamics() override;
+
+  std::vector<NamedParameter> parameters() override;
+  std::int64_t batches_per_epoch() const override;
+  std::int64_t batch_size() const override;
+  void start_epoch(std::int64_t epoch, std::int64_t batch) override;
+  Loss loss() override;
+  double take_data_seconds() override;
+  Evaluation evaluate() override;
+  void set_training(bool training) override;
+  std::string score_name() const override { return "psnr"; }  // of rays, in dB
+  std::string sample_name() const override { return "windows"; }
+
+  std::int64_t num_parameters() const;
+  // How many steps are predicted in a step of training; 0: reconstruction.
+  std::int64_t rollout_at(std::int64_t step) const;
+  // On evaluation_windows windows of the validation episodes.
+  RolloutScores judge(const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+  RolloutPictures pictures(const ParticleWindow& window, std::int64_t steps);
+  ParticleWindow example_window() const;  // one of those windows
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace topomask

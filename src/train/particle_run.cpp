@@ -1,0 +1,212 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/check.h"
+#include "io/files.h"
+#include "train/autocast.h"
+#include "train/checkpoint_file.h"
+#include "train/particle_result.h"
+#include "train/particle_settings.h"
+
+namespace topomask {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ParticleMetadata = std::map<std::string, std::string>;
+
+Json number_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json steps_json(const std::vector<StepScores>& steps) {
+  Json rows = Json::array();
+  for (const StepScores& s : steps)
+    rows.push_back({{"step", rows.size() + 1},
+                    {"ssim", number_or_null(s.ssim)},
+                    {"ssim_moving", number_or_null(s.ssim_moving)},
+                    {"psnr", number_or_null(s.psnr)},
+                    {"psnr_moving", number_or_null(s.psnr_moving)},
+                    {"chamfer", number_or_null(s.chamfer)},
+                    {"flow_arm", number_or_null(s.flow.arm)},
+                    {"flow_object", number_or_null(s.flow.object)},
+                    {"flow_grain", number_or_null(s.flow.grain)}});
+  return rows;
+}
+
+Json scores_json(const RolloutScores& scores) {
+  return {{"model", steps_json(scores.model)},
+          {"copy", steps_json(scores.copy)},
+          {"oracle", steps_json(scores.oracle)},
+          {"windows", scores.windows},
+          {"step_seconds", scores.step_seconds},
+          {"memory_bytes", scores.memory_bytes ? Json(*scores.memory_bytes) : Json()}};
+}
+
+bool judges_in_bf16(const ParticleSettings& settings, const TrainOptions& options) {
+  return settings.train.bf16 && options.device.is_cuda();
+}
+
+std::string hash_of_episodes(const ParticleData& data) {
+  return fmt::format("{:016x}", data.fingerprint());
+}
+
+ParticleMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
+  return {
+      {kModelKey, kParticlesKind}, {kSettingsKey, settings.to_toml()}, {kDataKey, hash_of_episodes(data)}};
+}
+
+void check_same_episodes(const ParticleMetadata& saved, const std::string& path,
+                         const ParticleMetadata& now) {
+  const auto before = saved.find(kDataKey);
+  check(before != saved.end() && before->second == now.at(kDataKey),
+        "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
+        "new run",
+        path);
+}
+
+// In the middle of a validation episode, where most happens.
+void write_rollout(const RunFolder& folder, const ParticleSettings& settings, const ParticleData& data,
+                   ParticleDynamics& task) {
+  const ParticleWindow window = task.example_window();
+  const RolloutPictures pictures = task.pictures(window, settings.task.evaluation_rollout);
+  SafetensorsFile file;
+  file.tensors = {{"truth", pictures.truth},
+                  {"predicted", pictures.predicted},
+                  {"points", pictures.points},
+                  {"colours", pictures.colours}};
+  file.metadata = {{"episode", data.frames().name(window.episode)},
+                   {"first", std::to_string(window.first)},
+                   {"neighbours", std::to_string(settings.task.model.interlacer.neighbours)},
+                   {"hops", std::to_string(settings.task.model.interlacer.hops)}};
+  write_safetensors(folder.file(kRolloutFile), file);
+}
+
+// Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
+std::optional<ParticleRunResult> check_particle_run(const RunFolder& folder,
+                                                    const ParticleSettings& settings) {
+  settings.train_options();
+  if (const std::optional<RunConfig> config = folder.config()) {
+    check_run_kind(*config, kParticlesKind);
+    const std::string differs =
+        difference(ParticleSettings::from_toml_text(config->toml, config->path), settings);
+    check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
+  }
+  const std::optional<std::string> text = folder.result();
+  if (!text) return std::nullopt;
+  const Json result = parse_particle_result(*text, folder.file(kResultFile));
+  TrainResult training;
+  training.step = training.steps = result["steps"];
+  training.last.loss = result["loss"];
+  training.last.accuracy = result["psnr"];
+  training.seconds = result["seconds"];
+  return ParticleRunResult{training, result.dump()};
+}
+
+}  // namespace
+
+Json parse_particle_result(const std::string& text, const std::string& path) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check(json.is_object() && json.value("model", "") == kParticlesKind,
+        "{}: is not the result of 'topomask train particles'; remove it to run again", path);
+  for (const char* key : {"seed", "loss", "psnr", "steps", "parameters", "seconds", "train_step_seconds"})
+    check(json.value(key, Json()).is_number(), "{}: expected a number for '{}'; remove it to run again", path,
+          key);
+  for (const char* row : {"model", "copy", "oracle"}) {
+    const Json steps = json.value("rollout", Json::object()).value(row, Json());
+    check(steps.is_array() && !steps.empty(),
+          "{}: expected the steps of '{}' in 'rollout'; remove it to run again", path, row);
+  }
+  return json;
+}
+
+std::string rollout_scores_json(const RolloutScores& scores) {
+  return scores_json(scores).dump();
+}
+
+ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                                  const TrainCallbacks& callbacks) {
+  if (auto finished = check_particle_run(folder, settings)) return *finished;
+  return train_particles(folder, settings, ParticleData(settings.data, settings.data_options()), callbacks);
+}
+
+ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                                  const ParticleData& data, const TrainCallbacks& callbacks) {
+  if (auto finished = check_particle_run(folder, settings)) return *finished;
+  ParticleDynamics task(data, settings.task_options());
+  const TrainOptions options = settings.train_options();
+  const ParticleMetadata description = describe_particles(settings, data);
+  Trainer trainer(task, options, folder.path(), description);
+  trainer.resume([&](const ParticleMetadata& saved, const std::string& path) {
+    check_same_episodes(saved, path, description);
+  });
+  write_file(folder.file(kConfigFile), settings.to_toml());
+  ParticleRunResult run;
+  run.training = trainer.run(callbacks);
+  if (run.training.outcome != TrainOutcome::finished) return run;
+  const AutocastScope scope(judges_in_bf16(settings, options));
+  write_rollout(folder, settings, data, task);
+  const TrainResult& t = run.training;
+  const Json json = {
+      {"model", kParticlesKind},
+      {"local", word_of(settings.task.model.interlacer.local)},
+      {"seed", settings.seed},
+      {"data", settings.data},
+      {"data_fingerprint", description.at(kDataKey)},
+      {"episodes", data.episodes()},
+      {"particles", settings.task.model.particles},
+      {"loss", t.last.loss},
+      {"psnr", t.last.accuracy},
+      {"best_psnr", t.best.accuracy},
+      {"best_epoch", t.best_epoch},
+      {"steps", t.step},
+      {"parameters", task.num_parameters()},
+      {"seconds", t.seconds},
+      {"train_step_seconds", t.seconds / static_cast<double>(std::max<std::int64_t>(t.step, 1))},
+      {"device", settings.device},
+      {"rollout", scores_json(task.judge())}};
+  write_file(folder.file(kResultFile), json.dump(1) + "\n");  // last: it says that all is there
+  run.json = json.dump();
+  return run;
+}
+
+ParticleCheckpoint read_particle_checkpoint(const std::string& path) {
+  const RunConfig config = read_checkpoint_config(path);
+  check_run_kind(config, kParticlesKind);
+  const SafetensorsFile file = read_checkpoint(path);
+  const auto episodes = file.metadata.find(kDataKey);
+  ParticleCheckpoint checkpoint{ParticleSettings::from_toml_text(config.toml, path),
+                                {},
+                                episodes == file.metadata.end() ? "" : episodes->second};
+  const std::string prefix = weight_prefix(file);
+  for (const auto& [name, tensor] : file.tensors) {
+    if (prefix.empty() ? !is_training_state(name) : name.starts_with(prefix))
+      checkpoint.weights.emplace(name.substr(prefix.size()), tensor);
+  }
+  return checkpoint;
+}
+
+TrainedParticles::TrainedParticles(const std::string& path, const TrainedParticlesOptions& options) {
+  const ParticleCheckpoint checkpoint = read_particle_checkpoint(path);
+  settings_ = checkpoint.settings;
+  if (!options.data.empty()) settings_.data = options.data;
+  if (!options.device.empty()) settings_.device = options.device;
+  if (options.windows > 0) settings_.task.evaluation_windows = options.windows;
+  if (options.rollout > 0) settings_.task.evaluation_rollout = options.rollout;
+  data_ = std::make_unique<ParticleData>(settings_.data, settings_.data_options());
+  if (hash_of_episodes(*data_) != checkpoint.episodes) settings_.task.validation_every = 0;
+  task_ = std::make_unique<ParticleDynamics>(*data_, settings_.task_options());
+  load_parameters(checkpoint.weights, path, "", task_->parameters());
+}
+
+RolloutScores TrainedParticles::judge(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const AutocastScope scope(judges_in_bf16(settings_, settings_.train_options()));
+  return task_->judge(progress);
+}
+
+RolloutPictures TrainedParticles::pictures(const ParticleWindow& window, std::int64_t steps) {
+  const AutocastScope scope(judges_in_bf16(settings_, settings_.train_options()));
+  return task_->pictures(window, steps);
+}
+
+}  // namespace topomask

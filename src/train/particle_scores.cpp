@@ -1,0 +1,251 @@
+// How well a particle model predicts, step by step of its rollouts, beside copying and beside the true
+// motion.
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "core/random.h"
+#include "topomask/image_metrics.h"
+#include "topomask/rgbd_geometry.h"
+#include "train/particle_task.h"
+
+namespace topomask {
+namespace {
+
+constexpr double kMoved = .005;  // metres from which on a particle counts as moved
+
+// A mean over numbers of which some are undefined.
+struct Mean {
+  double sum = 0;
+  std::int64_t count = 0;
+  void add(double value) {
+    if (std::isnan(value)) return;
+    sum += value;
+    ++count;
+  }
+  void add_all(const at::Tensor& values) {
+    const at::Tensor flat = values.to(at::kCPU, at::kDouble).contiguous().view({-1});
+    for (std::int64_t i = 0; i < flat.numel(); ++i) add(flat.const_data_ptr<double>()[i]);
+  }
+  double value() const {
+    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+  }
+};
+
+enum PartGroup : std::int64_t { kStill = -1, kArm, kObject, kGrain, kPartGroups };
+
+// Tools are fixed to hands.
+PartGroup group_of(ScenePart part) {
+  switch (part) {
+    case ScenePart::table:
+      return kStill;
+    case ScenePart::left_arm:
+    case ScenePart::right_arm:
+    case ScenePart::brush:
+    case ScenePart::pan:
+      return kArm;
+    case ScenePart::grain:
+      return kGrain;
+    default:
+      return kObject;
+  }
+}
+
+// [P] int64: the group of each particle.
+at::Tensor particle_groups(const RobotTensors& states, const at::Tensor& shapes) {
+  at::Tensor of_shape = states.shape_part.clone();
+  auto* values = of_shape.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < of_shape.size(0); ++i) values[i] = group_of(static_cast<ScenePart>(values[i]));
+  return of_shape.index_select(0, shapes);
+}
+
+// Sums of one step over windows.
+struct StepSum {
+  Mean ssim, ssim_moving, square, square_moving, chamfer;
+  Mean flow[kPartGroups];
+
+  void add_picture(const at::Tensor& picture, const at::Tensor& truth, const at::Tensor& moving) {
+    const auto squares = [](const at::Tensor& decibels) { return at::pow(10, decibels * -.1); };
+    ssim.add_all(topomask::ssim(picture, truth));
+    ssim_moving.add_all(topomask::ssim(picture, truth, moving));
+    square.add_all(squares(psnr(picture, truth)));
+    square_moving.add_all(squares(psnr(picture, truth, moving)));
+  }
+  void add_particles(const at::Tensor& points, const at::Tensor& truth, const at::Tensor& moved,
+                     const at::Tensor& groups, const at::Tensor& surface) {
+    chamfer.add(topomask::chamfer(points, surface).mean().item<double>());
+    const at::Tensor error = (points - truth).norm(2, {-1});
+    for (std::int64_t group = 0; group < kPartGroups; ++group) {
+      const at::Tensor own = error.masked_select(moved.logical_and(groups == group));
+      flow[group].sum += own.sum(at::kDouble).item<double>();
+      flow[group].count += own.numel();
+    }
+  }
+  StepScores scores() const {
+    const auto decibels = [](const Mean& mean) { return -10 * std::log10(mean.value()); };
+    return {ssim.value(),     ssim_moving.value(),
+            decibels(square), decibels(square_moving),
+            chamfer.value(),  {flow[kArm].value(), flow[kObject].value(), flow[kGrain].value()}};
+  }
+};
+
+std::vector<StepScores> scores_of(const std::vector<StepSum>& sums) {
+  std::vector<StepScores> scores;
+  for (const StepSum& sum : sums) scores.push_back(sum.scores());
+  return scores;
+}
+
+at::Tensor unit_picture(const RgbdMoment& moment) {
+  return moment.colour.to(at::kFloat) / 255;  // [C, H, W, 3]
+}
+
+// Rays of all pixels of all cameras: [1, C H W, 3].
+CameraRays frame_rays(const RgbdMoment& moment, c10::Device device) {
+  const CameraRays rays =
+      camera_rays(moment.intrinsics, moment.poses, moment.depth.size(1), moment.depth.size(2));
+  const auto flat = [&](const at::Tensor& x) { return x.reshape({1, -1, 3}).to(device); };
+  return {flat(rays.origins), flat(rays.directions), {}};
+}
+
+at::Tensor picture_of(HdVpd& model, const ParticleState& state, const CameraRays& rays,
+                      at::IntArrayRef shape) {
+  return model->render(state, rays.origins, rays.directions).colour.to(at::kCPU, at::kFloat).view(shape);
+}
+
+// The most memory that a device has held since it was made; counts nothing on a CPU.
+class PeakMemory {
+ public:
+  explicit PeakMemory(c10::Device device) : device_(device) {
+    if (!device_.is_cpu()) allocator()->resetPeakStats(index());
+  }
+  std::optional<std::int64_t> bytes() const {
+    if (device_.is_cpu()) return std::nullopt;
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return allocator()->getDeviceStats(index()).allocated_bytes[kAll].peak;
+  }
+
+ private:
+  at::DeviceAllocator* allocator() const { return at::getDeviceAllocator(device_.type()); }
+  c10::DeviceIndex index() const { return device_.has_index() ? device_.index() : c10::DeviceIndex(0); }
+  c10::Device device_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// The rollout of one window, its steps timed where `seconds` is given.
+std::vector<ParticleState> timed_rollout(HdVpd& model, ParticleState state, const ParticleBatch& batch,
+                                         std::vector<double>* seconds) {
+  std::vector<ParticleState> states;
+  for (std::int64_t first = 0; first + kRobotMoments <= batch.robot.size(1); ++first) {
+    const auto start = std::chrono::steady_clock::now();
+    state = model->step(state, batch.robot.narrow(1, first, kRobotMoments),
+                        batch.grips.narrow(1, first, kRobotMoments));
+    state.positions.sum().item<float>();  // waits for the device
+    if (seconds != nullptr)
+      seconds->push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    states.push_back(state);
+  }
+  return states;
+}
+
+std::vector<RgbdMoment> true_moments(const ParticleData& data, const ParticleWindow& window,
+                                     std::int64_t steps) {
+  std::vector<RgbdPlace> places;
+  for (std::int64_t step = 0; step <= steps; ++step)
+    places.push_back({window.episode, window.first + kObservedFrames - 1 + step});
+  return data.frames().moments(places);  // the last that is seen, then those to predict
+}
+
+}  // namespace
+
+RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const at::NoGradGuard no_grad;
+  Implementation& self = *implementation_;
+  set_training(false);
+  const std::vector<ParticleWindow> windows = self.evaluation_windows();
+  const std::int64_t steps = self.options.evaluation_rollout;
+  const auto count = static_cast<std::size_t>(steps);
+  std::vector<StepSum> model(count), copy(count), oracle(count);
+  std::vector<double> seconds;
+  const PeakMemory memory(self.options.device);
+  RolloutScores result;
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    const ParticleWindow& window = windows[w];
+    const ParticleBatch own = self.data.batch({window}, {steps, 1}, derive_seed(self.evaluation_seed(), w));
+    const ParticleBatch batch = own.to(self.options.device);
+    const ParticleState start = self.model->encode(batch);
+    const std::vector<ParticleState> states = timed_rollout(self.model, start, batch, &seconds);
+    if (w == 0) result.memory_bytes = memory.bytes();
+    const std::vector<RgbdMoment> moments = true_moments(self.data, window, steps);
+    const CameraRays rays = frame_rays(moments[0], self.options.device);
+    const at::Tensor last = unit_picture(moments[0]);
+    const RobotTensors& robot = self.data.states(window.episode);
+    const at::Tensor origin = own.positions[0], shapes = own.shapes[0];  // [N, 3], [N]
+    const at::Tensor groups = particle_groups(robot, shapes);
+    const std::int64_t seen = window.first + kObservedFrames - 1;
+    for (std::size_t s = 0; s < count; ++s) {
+      const RgbdMoment& moment = moments[s + 1];
+      const at::Tensor truth = unit_picture(moment), moving = moving_pixels(truth, last);
+      const at::Tensor carried =
+          carry_points(robot, origin, shapes, seen, seen + 1 + static_cast<std::int64_t>(s));
+      const at::Tensor moved = (carried - origin).norm(2, {-1}) > kMoved;
+      const at::Tensor surface = unproject(moment.depth, moment.intrinsics, moment.poses)
+                                     .view({-1, 3})
+                                     .index({known_depth(moment.depth).view({-1})});
+      const ParticleState told{carried.unsqueeze(0).to(self.options.device), start.features, {}, {}};
+      model[s].add_picture(picture_of(self.model, states[s], rays, truth.sizes()), truth, moving);
+      model[s].add_particles(states[s].positions[0].to(at::kCPU), carried, moved, groups, surface);
+      copy[s].add_picture(last, truth, moving);
+      copy[s].add_particles(origin, carried, moved, groups, surface);
+      oracle[s].add_picture(picture_of(self.model, told, rays, truth.sizes()), truth, moving);
+      oracle[s].add_particles(carried, carried, moved, groups, surface);
+    }
+    if (progress) progress(static_cast<std::int64_t>(w) + 1, static_cast<std::int64_t>(windows.size()));
+  }
+  result.model = scores_of(model);
+  result.copy = scores_of(copy);
+  result.oracle = scores_of(oracle);
+  result.windows = static_cast<std::int64_t>(windows.size());
+  result.step_seconds = median(std::move(seconds));
+  return result;
+}
+
+RolloutPictures ParticleDynamics::pictures(const ParticleWindow& window, std::int64_t steps) {
+  const at::NoGradGuard no_grad;
+  Implementation& self = *implementation_;
+  set_training(false);
+  const ParticleBatch own = self.data.batch({window}, {steps, 1}, self.evaluation_seed());
+  const ParticleBatch batch = own.to(self.options.device);
+  const std::vector<ParticleState> states =
+      timed_rollout(self.model, self.model->encode(batch), batch, nullptr);
+  const std::vector<RgbdMoment> moments = true_moments(self.data, window, steps);
+  const CameraRays rays = frame_rays(moments[0], self.options.device);
+  RolloutPictures result;
+  std::vector<at::Tensor> truth, predicted, points;
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    truth.push_back(moments[s + 1].colour);
+    predicted.push_back(
+        (picture_of(self.model, states[s], rays, truth.back().sizes()) * 255).round().to(at::kByte));
+    points.push_back(states[s].positions[0].to(at::kCPU));
+  }
+  result.truth = at::stack(truth);
+  result.predicted = at::stack(predicted);
+  result.points = at::stack(points);
+  result.colours = moments[0].colour.view({-1, 3}).index_select(0, own.pixels[0]);
+  return result;
+}
+
+ParticleWindow ParticleDynamics::example_window() const {
+  const std::vector<ParticleWindow> windows = implementation_->evaluation_windows();
+  return windows[windows.size() / 2];
+}
+
+}  // namespace topomask

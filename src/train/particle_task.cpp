@@ -1,0 +1,199 @@
+#include <ATen/core/grad_mode.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <future>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "train/data_clock.h"
+#include "train/particle_task.h"
+
+namespace topomask {
+namespace {
+
+constexpr std::uint32_t kWindowPurpose = 0x77696e64;
+
+// What the seed of a task is for.
+enum class ParticleStream : std::uint64_t { training, evaluation };
+
+double decibels(double mean_square) {
+  return -10 * std::log10(std::max(mean_square, 1e-12));
+}
+
+}  // namespace
+
+ParticleDynamics::Implementation::Implementation(const ParticleData& given, const ParticleTaskOptions& o)
+    : data(given), options(o), model(o.model, o.model_seed), data_clock(o.device) {
+  for (std::int64_t episode = 0; episode < data.episodes(); ++episode) {
+    const bool validates = o.validation_every > 0 && episode % o.validation_every == o.validation_every - 1;
+    if (validates || o.validation_every == 0) validation.push_back(episode);
+    if (!validates) training.push_back(episode);
+    data.windows(episode, std::max(o.rollout, o.evaluation_rollout));  // throws where it is too short
+  }
+  check(!validation.empty() && !training.empty(),
+        "training: {} episodes with one in {} for validation leave {} to train on and {} to validate on; "
+        "simulate "
+        "more, or use another validation-every (0: all for both)",
+        data.episodes(), o.validation_every, training.size(), validation.size());
+  model->to(o.device);
+}
+
+std::vector<ParticleWindow> ParticleDynamics::Implementation::training_windows(std::int64_t at_step) const {
+  RandomStream random(
+      derive_seed(derive_seed(options.seed, static_cast<std::uint64_t>(ParticleStream::training)),
+                  static_cast<std::uint64_t>(at_step)),
+      kWindowPurpose);
+  const std::int64_t rollout = rollout_at(at_step);
+  std::vector<ParticleWindow> windows;
+  for (std::int64_t i = 0; i < options.batch; ++i) {
+    ParticleWindow window;
+    window.episode = training[random.next_below(training.size())];
+    window.first = static_cast<std::int64_t>(
+        random.next_below(static_cast<std::uint64_t>(data.windows(window.episode, rollout))));
+    windows.push_back(window);
+  }
+  return windows;
+}
+
+std::int64_t ParticleDynamics::Implementation::rollout_at(std::int64_t at_step) const {
+  if (at_step < options.pretrain) return 0;
+  if (options.double_every == 0) return options.rollout;
+  const std::int64_t doublings =
+      std::min<std::int64_t>((at_step - options.pretrain) / options.double_every, 32);
+  return std::min(options.rollout, std::int64_t{1} << doublings);
+}
+
+ParticleBatch ParticleDynamics::Implementation::training_batch(std::int64_t at_step) const {
+  const std::uint64_t seed =
+      derive_seed(derive_seed(options.seed, static_cast<std::uint64_t>(ParticleStream::training)),
+                  static_cast<std::uint64_t>(at_step));
+  return data.batch(training_windows(at_step), {rollout_at(at_step), options.rays}, seed);
+}
+
+std::uint64_t ParticleDynamics::Implementation::evaluation_seed() const {
+  // The same windows, particles and rays for all seeds of an experiment.
+  return derive_seed(0, static_cast<std::uint64_t>(ParticleStream::evaluation));
+}
+
+std::vector<ParticleWindow> ParticleDynamics::Implementation::evaluation_windows() const {
+  std::vector<ParticleWindow> windows;
+  const auto episodes = static_cast<std::int64_t>(validation.size());
+  for (std::int64_t i = 0; i < options.evaluation_windows; ++i) {
+    ParticleWindow window;
+    window.episode = validation[static_cast<std::size_t>(i % episodes)];
+    // Spread over the length of an episode: its n-th window begins at the n-th of equal parts.
+    const std::int64_t rounds = (options.evaluation_windows - 1 - i % episodes) / episodes + 1,
+                       round = i / episodes;
+    const std::int64_t places = data.windows(window.episode, options.evaluation_rollout);
+    window.first = (2 * round + 1) * places / (2 * rounds);
+    windows.push_back(window);
+  }
+  return windows;
+}
+
+at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& batch) {
+  const ParticleState start = model->encode(batch);
+  std::vector<ParticleState> states = model->rollout(start, batch.robot, batch.grips);
+  if (states.empty()) states.push_back(start);  // reconstruction
+  const std::int64_t steps = static_cast<std::int64_t>(states.size()), clouds = batch.positions.size(0);
+  // All steps at once, one after the other.
+  std::vector<at::Tensor> positions, features;
+  for (const ParticleState& state : states) {
+    positions.push_back(state.positions);
+    features.push_back(state.features);
+  }
+  const auto rays = [&](const at::Tensor& x) { return x.transpose(0, 1).reshape({steps * clouds, -1, 3}); };
+  const Rendered seen = model->render({at::cat(positions), at::cat(features), {}, {}}, rays(batch.origins),
+                                      rays(batch.directions));
+  return (seen.colour.to(at::kFloat) - rays(batch.colours)).square().mean();
+}
+
+ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
+  check_hdvpd_options(o.model);
+  check(o.batch >= 1, "training: batch must be 1 or more, got {}", o.batch);
+  check(o.rollout >= 1 && o.evaluation_rollout >= 1,
+        "training: rollout and evaluation-rollout must be 1 or more, got {} and {}", o.rollout,
+        o.evaluation_rollout);
+  check(o.rays >= 1, "training: rays must be 1 or more, got {}", o.rays);
+  check(o.pretrain >= 0 && o.double_every >= 0,
+        "training: pretrain and double-every must be 0 or more, got {} and {}", o.pretrain, o.double_every);
+  check(o.epoch_steps >= 1, "training: epoch-steps must be 1 or more, got {}", o.epoch_steps);
+  check(o.validation_every >= 0, "training: validation-every must be 0 or more, got {}", o.validation_every);
+  check(o.evaluation_windows >= 1, "training: evaluation-windows must be 1 or more, got {}",
+        o.evaluation_windows);
+  implementation_ = std::make_unique<Implementation>(data, o);
+}
+
+ParticleDynamics::~ParticleDynamics() = default;
+
+std::vector<NamedParameter> ParticleDynamics::parameters() {
+  std::vector<NamedParameter> result;
+  for (const auto& item : implementation_->model->named_parameters())
+    result.push_back({item.key(), item.value(), parameter_kind(item.key(), item.value())});
+  return result;
+}
+
+std::int64_t ParticleDynamics::batches_per_epoch() const {
+  return implementation_->options.epoch_steps;
+}
+
+std::int64_t ParticleDynamics::batch_size() const {
+  return implementation_->options.batch;
+}
+
+void ParticleDynamics::start_epoch(std::int64_t epoch, std::int64_t batch) {
+  implementation_->step = epoch * implementation_->options.epoch_steps + batch;
+}
+
+Task::Loss ParticleDynamics::loss() {
+  Implementation& self = *implementation_;
+  self.data_clock.start();
+  const std::int64_t step = self.step++;
+  const bool ahead = self.ahead.valid() && self.ahead_step == step;
+  const ParticleBatch batch = (ahead ? self.ahead.get() : self.training_batch(step)).to(self.options.device);
+  if (!self.options.device.is_cpu()) {
+    // While the device computes, the host prepares the next batch, a function of its step.
+    self.ahead_step = step + 1;
+    self.ahead =
+        std::async(std::launch::async, [&self, next = step + 1] { return self.training_batch(next); });
+  }
+  self.data_clock.stop();
+  const at::Tensor loss = self.mean_square(batch);
+  return {loss, -10 * at::log10(loss.detach().clamp_min(1e-12))};
+}
+
+double ParticleDynamics::take_data_seconds() {
+  return implementation_->data_clock.take_seconds();
+}
+
+Evaluation ParticleDynamics::evaluate() {
+  const at::NoGradGuard no_grad;
+  Implementation& self = *implementation_;
+  const std::vector<ParticleWindow> windows = self.evaluation_windows();
+  double sum = 0;
+  for (std::size_t begin = 0; begin < windows.size(); begin += static_cast<std::size_t>(self.options.batch)) {
+    const std::size_t end = std::min(windows.size(), begin + static_cast<std::size_t>(self.options.batch));
+    const std::vector<ParticleWindow> part(windows.begin() + static_cast<std::ptrdiff_t>(begin),
+                                           windows.begin() + static_cast<std::ptrdiff_t>(end));
+    const ParticleBatch batch = self.data.batch(part, {self.options.evaluation_rollout, self.options.rays},
+                                                derive_seed(self.evaluation_seed(), begin));
+    sum += self.mean_square(batch.to(self.options.device)).item<double>() * static_cast<double>(end - begin);
+  }
+  const double mean = sum / static_cast<double>(windows.size());
+  return {mean, decibels(mean), static_cast<std::int64_t>(windows.size())};
+}
+
+void ParticleDynamics::set_training(bool training) {
+  implementation_->model->train(training);
+}
+
+std::int64_t ParticleDynamics::num_parameters() const {
+  return implementation_->model->num_parameters();
+}
+
+std::int64_t ParticleDynamics::rollout_at(std::int64_t step) const {
+  return implementation_->rollout_at(step);
+}
+
+}  // namespace topomask

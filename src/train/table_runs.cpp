@@ -1,0 +1,71 @@
+#include "train/table_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "io/folder_lock.h"
+
+namespace topomask {
+
+ChangedVariant split_changes(const std::string& variant, const std::vector<std::string>& fixed) {
+  ChangedVariant result;
+  std::size_t end = std::min(variant.find('@'), variant.size());
+  result.name = variant.substr(0, end);
+  while (end < variant.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(variant.find('@', begin), variant.size());
+    const std::string change = variant.substr(begin, end - begin);
+    const std::size_t equals = change.find('=');
+    check(equals != std::string::npos && change.find('/') == std::string::npos,
+          "variants: expected NAME@key=value, got '{}'", variant);
+    const std::string key = change.substr(0, equals);
+    // What all runs of a table share, and what the name says already.
+    check(std::find(fixed.begin(), fixed.end(), key) == fixed.end(), "variants: '{}' cannot change {}",
+          variant, key);
+    result.changes.emplace_back(key, change.substr(equals + 1));
+  }
+  return result;
+}
+
+TableResult run_table(const TableWork& work, const TableCallbacks& callbacks) {
+  const auto asked_to_stop = [&] { return callbacks.should_stop && callbacks.should_stop(); };
+  TableResult result;
+  result.total = static_cast<std::int64_t>(work.variants.size() * work.seeds.size());
+  TableRun run;
+  run.total = result.total;
+  bool stopped = false;
+  for (const std::uint64_t seed : work.seeds) {
+    for (const std::string& variant : work.variants) {
+      run = {variant, seed, run.number + 1, run.total};
+      const std::string path = path_inside(work.folder, fmt::format("{}/seed-{}", variant, seed));
+      if (work.is_finished(path)) {
+        ++result.finished;
+        continue;
+      }
+      stopped = stopped || asked_to_stop();
+      if (stopped) continue;
+      try {
+        RunFolder folder(path, RunStart::either);
+        TrainCallbacks training;
+        if (callbacks.training) training = callbacks.training(run);
+        training.should_stop = asked_to_stop;
+        const TrainResult trained = work.train(folder, run, training);
+        stopped = trained.outcome == TrainOutcome::stopped;
+        if (stopped) continue;
+        if (callbacks.finished) callbacks.finished(run, trained);
+      } catch (const FolderInUse&) {
+        ++result.in_use;
+        if (callbacks.in_use) callbacks.in_use(run);
+        continue;
+      }
+      ++result.finished;
+      work.merge();
+    }
+  }
+  result.json = work.merge();
+  return result;
+}
+
+}  // namespace topomask

@@ -1,0 +1,170 @@
+// train particles, eval, rollout and the particle table as a user gives them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <map>
+
+#include "run_program.h"
+#include "running_program.h"
+#include "topomask/safetensors.h"
+
+namespace topomask::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const std::string kEpisodes = TOPOMASK_ROBOT_STATES;
+
+// Options with small values, and others in place of some of them; all come in pairs.
+std::vector<std::string> with_minute(std::vector<std::string> words, const std::vector<std::string>& more) {
+  std::map<std::string, std::string> options = {{"--data", kEpisodes},
+                                                {"--size", "16"},
+                                                {"--validation-every", "4"},
+                                                {"--batch", "2"},
+                                                {"--particles", "96"},
+                                                {"--robot-points", "4"},
+                                                {"--width", "8"},
+                                                {"--layers", "1"},
+                                                {"--heads", "2"},
+                                                {"--mlp", "8"},
+                                                {"--encoder-width", "8"},
+                                                {"--features", "8"},
+                                                {"--render-hidden", "16"},
+                                                {"--render-samples", "8"},
+                                                {"--rays", "32"},
+                                                {"--rollout", "2"},
+                                                {"--steps", "2"},
+                                                {"--epoch-steps", "2"},
+                                                {"--evaluation-windows", "2"},
+                                                {"--evaluation-rollout", "2"},
+                                                {"--threads", "1"}};
+  for (std::size_t i = 0; i + 1 < more.size(); i += 2) options[more[i]] = more[i + 1];
+  for (const auto& [option, value] : options) {
+    words.push_back(option);
+    words.push_back(value);
+  }
+  return words;
+}
+
+std::vector<std::string> particles(const std::string& out, const std::vector<std::string>& more) {
+  return with_minute({"train", "particles", "--out", out}, more);
+}
+
+TEST(TrainParticles, LeavesWhatAReportNeeds) {
+  const TemporaryDirectory folder;
+  const std::string run = folder.path("run");
+  const nlohmann::json result = run_json(particles(run, {"--steps", "4", "--epoch-steps", "2"}));
+  EXPECT_EQ(result["local"], "grf");
+  EXPECT_EQ(result["steps"], 4);
+  for (const char* row : {"model", "copy", "oracle"}) {
+    ASSERT_EQ(result["rollout"][row].size(), 2u) << row;
+    EXPECT_TRUE(result["rollout"][row][1]["ssim_moving"].is_number()) << row;
+  }
+  EXPECT_TRUE(
+      result["rollout"]["model"][0]["flow_grain"].is_null());  // nothing is swept in the validation episode
+  EXPECT_THAT(read_whole_file(run + "/metrics.jsonl"), HasSubstr("\"train_psnr\""));
+
+  const nlohmann::json eval = run_json({"eval", "--checkpoint", run + "/last.safetensors", "--threads", "1"});
+  EXPECT_EQ(eval["rollout"]["model"], result["rollout"]["model"]);
+  const nlohmann::json longer =
+      run_json({"eval", "--checkpoint", run + "/best.safetensors", "--rollout", "3", "--windows", "1"});
+  EXPECT_EQ(longer["rollout"]["model"].size(), 3u);
+
+  const nlohmann::json pictures = run_json({"rollout", run + "/last.safetensors", "drop-can-000000",
+                                            "--first", "5", "--steps", "3", "--out", folder.path("drop")});
+  EXPECT_EQ(pictures["steps"], 3);
+  EXPECT_GT(fs::file_size(folder.path("drop.png")), 1000u);
+  EXPECT_GT(fs::file_size(folder.path("drop-sheet.png")), 1000u);
+  // A finished run is only reported.
+  EXPECT_EQ(run_json({"train", "particles", "--resume", "--out", run})["psnr"], result["psnr"]);
+}
+
+TEST(TrainParticles, ResumesBitByBitAfterAKill) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> steps = {"--steps", "12", "--epoch-steps", "6", "--checkpoint-steps", "1"};
+  run_program(particles(folder.path("whole"), steps));
+  const std::string killed = folder.path("killed");
+  {
+    RunningProgram program(particles(killed, steps), folder.path("err"));
+    EXPECT_TRUE(program.wait_until([&] { return fs::exists(killed + "/last.safetensors"); }));
+    program.send(SIGKILL);
+    EXPECT_EQ(program.wait(), 128 + SIGKILL);
+  }
+  EXPECT_FALSE(fs::exists(killed + "/result.json"));
+  const ProgramResult resumed =
+      run_program({"train", "particles", "--resume", "--out", killed, "--threads", "1"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("resuming after step"));
+  const SafetensorsFile expected = read_safetensors(folder.path("whole/last.safetensors")),
+                        actual = read_safetensors(killed + "/last.safetensors");
+  ASSERT_EQ(expected.tensors.size(), actual.tensors.size());
+  for (const auto& [name, tensor] : expected.tensors)
+    EXPECT_TRUE(tensor.equal(actual.tensors.at(name))) << name;
+}
+
+TEST(ParticleTable, MergesVariantsAndSeeds) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path("table");
+  const auto table = [&](const std::vector<std::string>& more) {
+    return with_minute({"experiment", "particle-table", "--out", out}, more);
+  };
+  run_json(table({"--variants", "grf,none", "--seeds", "0"}));
+  const nlohmann::json summary =
+      run_json(table({"--variants", "grf,none,mp@anchor-every=4", "--seeds", "0,1"}));
+  ASSERT_EQ(summary["variants"].size(), 3u);
+  EXPECT_EQ(summary["runs"].size(), 6u);
+  for (const nlohmann::json& row : summary["variants"]) {
+    EXPECT_EQ(row["seeds"].size(), 2u);
+    ASSERT_EQ(row["steps"].size(), 2u);
+    EXPECT_TRUE(row["steps"][0]["ssim_se"].is_number());
+  }
+  EXPECT_TRUE(summary["copy"]["steps"][0]["ssim"].is_number());
+  EXPECT_TRUE(summary["oracle"]["steps"][0]["ssim_moving_mean"].is_number());
+  const ProgramResult text = run_program(table({"--variants", "grf,none", "--seeds", "0"}));
+  EXPECT_THAT(text.out, HasSubstr("oracle"));
+  EXPECT_THAT(text.out, HasSubstr("2 of 2 runs are finished"));
+  expect_rejected(table({"--variants", "grf", "--rays", "33"}), "rays is 32 there and 33 here");
+  expect_rejected(table({"--variants", "gfr"}), "did you mean 'grf'");
+  expect_rejected(table({"--variants", "grf@size=32"}), "cannot change size");
+}
+
+TEST(Particles, BadInputIsOneSentence) {
+  const TemporaryDirectory folder;
+  const std::string run = folder.path("run");
+  const auto rejected = [&](const std::vector<std::string>& more, const std::string& part) {
+    expect_rejected(particles(run, more), part);
+  };
+  rejected({"--data", folder.path("missing")}, "is not a folder");
+  rejected({"--particles", "4000"}, "fewer than the 4000 particles");
+  rejected({"--rollout", "40"}, "'sweep-000000' has 24 frames; 2 that are seen and a rollout of 40 need 42");
+  rejected({"--validation-every", "9"}, "leave 4 to train on and 0 to validate on");
+  rejected({"--steps", "3"}, "multiple of epoch-steps");
+  rejected({"--local", "mpp"}, "did you mean 'mp'");
+  run_json(particles(run, {}));
+  expect_rejected({"train", "particles", "--resume", "--out", run, "--local", "mp"},
+                  "local is grf there and mp here");
+  expect_rejected({"train", "vit", "--resume", "--out", run}, "is of 'topomask train particles'");
+  expect_rejected({"rollout", run + "/last.safetensors", "sweep"},
+                  "expected 0 to 3 or a name such as sweep-000000, did you mean 'sweep-000000'?");
+  expect_rejected({"rollout", run + "/last.safetensors", "0", "--first", "22"}, "--first: expected 0 to 21");
+  expect_rejected({"rollout", run + "/last.safetensors", "0", "--steps", "30"}, "22 frames are left");
+  expect_rejected({"rollout", run + "/last.safetensors", "0", "--camera", "2"}, "--camera: expected 0 to 1");
+  expect_rejected({"rollout", run + "/metrics.jsonl", "0"});
+}
+
+// The recipes say what they are for; their settings must be settings.
+TEST(Particles, RecipesAreUnderstood) {
+  for (const char* name : {"hd-vpd", "hd-vpd-small", "hd-vpd-tiny"}) {
+    const ProgramResult result =
+        run_program({"train", "particles", "--config", std::string(TOPOMASK_RECIPES) + "/" + name + ".toml",
+                     "--print-config"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("[evaluation]"));
+  }
+}
+
+}  // namespace
+}  // namespace topomask::testing

@@ -1,0 +1,274 @@
+// Particle models are trained, judged and resumed.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/parallel.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+#include "topomask/particle_runs.h"
+#include "topomask/safetensors.h"
+
+namespace topomask {
+namespace {
+
+using testing::expect_error;
+using testing::TemporaryFolder;
+
+const std::string kEpisodes = TOPOMASK_ROBOT_STATES;
+
+ParticleSettings minute(const std::string& local, const SettingValues& more = {}) {
+  SettingValues values = {{"data", kEpisodes},
+                          {"size", "16"},
+                          {"validation-every", "4"},
+                          {"batch", "2"},
+                          {"local", local},
+                          {"particles", "96"},
+                          {"robot-points", "4"},
+                          {"width", "8"},
+                          {"layers", "1"},
+                          {"heads", "2"},
+                          {"mlp", "8"},
+                          {"encoder-width", "8"},
+                          {"features", "8"},
+                          {"render-hidden", "16"},
+                          {"render-samples", "8"},
+                          {"steps", "4"},
+                          {"epoch-steps", "2"},
+                          {"pretrain", "1"},
+                          {"double-every", "1"},
+                          {"rollout", "2"},
+                          {"rays", "32"},
+                          {"evaluation-windows", "2"},
+                          {"evaluation-rollout", "2"},
+                          {"drop-step", "0"}};
+  values.insert(values.end(), more.begin(), more.end());
+  return ParticleSettings::from(values);
+}
+
+std::map<std::string, at::Tensor> weights_of(const TemporaryFolder& folder) {
+  return read_safetensors(folder / "last.safetensors").tensors;
+}
+
+TEST(ParticleSettings, DefaultsAreThePapers) {
+  const ParticleSettings settings;
+  EXPECT_EQ(settings.task.model.particles, 32768);
+  EXPECT_EQ(settings.task.rollout, 6);
+  EXPECT_EQ(settings.task.batch, 16);
+  EXPECT_EQ(settings.task.rays, 128);
+  const TrainOptions options = settings.train_options();
+  EXPECT_EQ(options.epochs * settings.task.epoch_steps, 100000);
+  EXPECT_DOUBLE_EQ(options.learning_rate * schedule_factor(options, 999, 100000, 0), 3e-4);
+  EXPECT_DOUBLE_EQ(options.learning_rate * schedule_factor(options, 1000, 100000, 0), 1e-4);
+  EXPECT_DOUBLE_EQ(options.learning_rate * schedule_factor(options, 99999, 100000, 0), 1e-4);
+}
+
+TEST(ParticleSettings, SurviveTheirFile) {
+  const ParticleSettings settings = minute("mp", {{"seed", "18446744073709551615"}, {"ensembles", "shared"}});
+  EXPECT_EQ(ParticleSettings::from_toml_text(settings.to_toml(), "x").to_toml(), settings.to_toml());
+  EXPECT_EQ(
+      difference(
+          settings,
+          minute("mp", {{"seed", "18446744073709551615"}, {"ensembles", "shared"}, {"cache", "false"}})),
+      "");
+  EXPECT_EQ(difference(settings, minute("grf", {{"seed", "18446744073709551615"}, {"ensembles", "shared"}})),
+            "local is mp there and grf here");
+}
+
+TEST(ParticleSettings, SayWhatIsWrong) {
+  expect_error([] { minute("gfr"); }, {"--local", "did you mean 'grf'"});
+  expect_error([] { minute("grf", {{"steps", "5"}}).train_options(); }, "multiple of epoch-steps (2), got 5");
+  expect_error([] { minute("grf", {{"particles", "8"}}).train_options(); }, "16 to");
+  expect_error([] { minute("grf", {{"heads", "3"}}).train_options(); }, "must divide the width 8, got 3");
+  expect_error([] { minute("grf", {{"encoder-width", "12"}}).train_options(); }, "multiple of 8, got 12");
+}
+
+TEST(ParticleDynamics, RolloutsGrow) {
+  const ParticleSettings settings =
+      minute("grf", {{"pretrain", "10"}, {"double-every", "5"}, {"rollout", "6"}});
+  const ParticleData data(kEpisodes, settings.data_options());
+  const ParticleDynamics task(data, settings.task_options());
+  const std::vector<std::int64_t> steps = {0, 9, 10, 14, 15, 20, 25, 1000},
+                                  expected = {0, 0, 1, 1, 2, 4, 6, 6};
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    EXPECT_EQ(task.rollout_at(steps[i]), expected[i]) << steps[i];
+}
+
+TEST(ParticleDynamics, VariantsStartFromTheSameWeights) {
+  const ParticleSettings grf = minute("grf"), mp = minute("mp");
+  const ParticleData data(kEpisodes, grf.data_options());
+  ParticleDynamics one(data, grf.task_options()), two(data, mp.task_options());
+  std::map<std::string, at::Tensor> first;
+  for (const NamedParameter& parameter : one.parameters()) first.emplace(parameter.name, parameter.tensor);
+  int common = 0;
+  for (const NamedParameter& parameter : two.parameters()) {
+    if (const auto found = first.find(parameter.name); found != first.end()) {
+      EXPECT_TRUE(found->second.equal(parameter.tensor)) << parameter.name;
+      ++common;
+    }
+  }
+  EXPECT_GT(common, 40);
+  EXPECT_TRUE(first.contains("interlacer.local.0.attention.mask.f"));
+}
+
+// The loss is a function of seed and step, and every parameter learns from it.
+TEST(ParticleDynamics, GradientsReachEveryParameter) {
+  for (const char* local : {"grf", "mp", "none", "softmax"}) {
+    const ParticleSettings settings = minute(local, {{"pretrain", "0"}, {"double-every", "0"}});
+    const ParticleData data(kEpisodes, settings.data_options());
+    ParticleDynamics task(data, settings.task_options());
+    {
+      // The head starts at 0, and what is behind it then learns nothing.
+      const at::NoGradGuard no_grad;
+      for (const NamedParameter& parameter : task.parameters())
+        if (parameter.name.find("interlacer.head.weight") == 0) parameter.tensor.fill_(.01);
+    }
+    task.start_epoch(1, 1);
+    const Task::Loss loss = task.loss();
+    loss.loss.backward();
+    task.start_epoch(1, 1);
+    EXPECT_EQ(task.loss().loss.item<double>(), loss.loss.item<double>());
+    EXPECT_NE(task.loss().loss.item<double>(), loss.loss.item<double>());
+    EXPECT_NEAR(loss.accuracy.item<double>(), -10 * std::log10(loss.loss.item<double>()), 1e-4);
+    for (const NamedParameter& parameter : task.parameters()) {
+      ASSERT_TRUE(parameter.tensor.grad().defined()) << local << ": " << parameter.name;
+      EXPECT_TRUE(parameter.tensor.grad().isfinite().all().item<bool>()) << local << ": " << parameter.name;
+    }
+  }
+}
+
+TEST(ParticleDynamics, JudgesBesideCopyAndOracle) {
+  const ParticleSettings settings = minute("grf");
+  const ParticleData data(kEpisodes, settings.data_options());
+  ParticleDynamics task(data, settings.task_options());
+  const RolloutScores scores = task.judge();
+  ASSERT_EQ(scores.model.size(), 2u);
+  ASSERT_EQ(scores.copy.size(), 2u);
+  EXPECT_EQ(scores.windows, 2);
+  EXPECT_GT(scores.step_seconds, 0);
+  EXPECT_FALSE(scores.memory_bytes.has_value());  // on a CPU
+  for (std::size_t step = 0; step < 2; ++step) {
+    const StepScores &model = scores.model[step], &copy = scores.copy[step], &oracle = scores.oracle[step];
+    // An untrained model moves nothing: its particles are those of the last frame.
+    EXPECT_NEAR(model.flow.arm, copy.flow.arm, 1e-6);
+    EXPECT_NEAR(model.chamfer, copy.chamfer, 1e-6);
+    EXPECT_GT(copy.flow.arm, .005);
+    EXPECT_LT(oracle.flow.arm, 1e-6);
+    EXPECT_LT(oracle.chamfer, .1);
+    EXPECT_GT(copy.ssim, model.ssim);  // the renderer is untrained, too
+    EXPECT_LT(copy.psnr_moving, copy.psnr);
+    EXPECT_TRUE(std::isnan(model.flow.grain));  // the validation episode drops a can
+  }
+  const RolloutPictures pictures = task.pictures({3, 4}, 3);
+  EXPECT_EQ(pictures.truth.sizes(), (std::vector<std::int64_t>{3, 2, 16, 16, 3}));
+  EXPECT_EQ(pictures.predicted.sizes(), pictures.truth.sizes());
+  EXPECT_TRUE(pictures.truth[1].equal(data.frames().moment(3, 7).colour));
+}
+
+TEST(TrainParticles, LossFalls) {
+  const TemporaryFolder folder;
+  RunFolder run(folder / "run", RunStart::fresh);
+  const ParticleRunResult result = train_particles(run, minute("grf", {{"steps", "60"},
+                                                                       {"epoch-steps", "10"},
+                                                                       {"pretrain", "20"},
+                                                                       {"double-every", "20"},
+                                                                       {"learning-rate", "1e-2"},
+                                                                       {"final-learning-rate", "1e-3"},
+                                                                       {"clip-norm", "1"}}));
+  std::ifstream metrics(folder / "run/metrics.jsonl");
+  std::vector<double> losses;
+  for (std::string line; std::getline(metrics, line);) {
+    const std::size_t at = line.find("\"loss\":");
+    if (at != std::string::npos) losses.push_back(std::stod(line.substr(at + 7)));
+  }
+  ASSERT_EQ(losses.size(), 6u);
+  EXPECT_LT(losses.back(), .6 * losses.front());
+  EXPECT_THAT(result.json, ::testing::HasSubstr("\"psnr_moving\""));
+}
+
+class ResumedParticles : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ResumedParticles, EndWithTheSameBits) {
+  const int before = num_threads();
+  set_num_threads(1);
+  const TemporaryFolder whole, parts;
+  const ParticleSettings settings = minute(GetParam());
+  {
+    RunFolder folder(whole.path().string(), RunStart::either);
+    train_particles(folder, settings);
+  }
+  for (int piece = 0; piece < 4; ++piece) {
+    RunFolder folder(parts.path().string(), RunStart::either);
+    TrainCallbacks callbacks;
+    callbacks.should_stop = [] { return true; };  // after each step
+    train_particles(folder, settings, callbacks);
+  }
+  set_num_threads(before);
+  const auto expected = weights_of(whole), actual = weights_of(parts);
+  ASSERT_EQ(expected.size(), actual.size());
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(tensor.equal(actual.at(name))) << name;
+  EXPECT_TRUE(std::filesystem::exists(parts / "result.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Locals, ResumedParticles, ::testing::Values("grf", "mp", "none"));
+
+TEST(TrainParticles, RefusesAnotherVariantOrOtherData) {
+  const TemporaryFolder folder, other;
+  std::filesystem::copy(
+      kEpisodes, other.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  RobotEpisode episode = read_robot_episode(other / "sweep-000000.safetensors");
+  episode.body_position[7] += .01f;
+  other.write("sweep-000000.safetensors", format_robot_episode(episode));
+  {
+    RunFolder run(folder / "run", RunStart::fresh);
+    TrainCallbacks stop;
+    stop.should_stop = [] { return true; };
+    train_particles(run, minute("grf"), stop);
+  }
+  RunFolder run(folder / "run", RunStart::resume);
+  expect_error([&] { train_particles(run, minute("mp")); }, {"local is grf there and mp here"});
+  expect_error(
+      [&] {
+        train_particles(run, minute("grf", {{"data", other.path().string()}}));
+      },
+      "trained on other episodes");
+  expect_error([&] { run.settings(); }, {"is of 'topomask train particles', not of 'topomask train vit'"});
+  expect_error([&] { read_vit_checkpoint(folder / "run/last.safetensors"); }, "'topomask train particles'");
+}
+
+TEST(TrainParticles, ChecksTheSizeOfData) {
+  const TemporaryFolder folder;
+  const auto attempt = [&](const SettingValues& more) {
+    RunFolder run(folder / "run", RunStart::fresh);
+    train_particles(run, minute("grf", more));
+  };
+  expect_error([&] { attempt({{"validation-every", "5"}}); }, {"leave 4 to train on and 0 to validate on"});
+  expect_error([&] { attempt({{"rollout", "30"}}); }, {"'sweep-000000' has 24 frames"});
+  expect_error([&] { attempt({{"particles", "5000"}}); }, "fewer than the 5000 particles");
+  expect_error([&] { attempt({{"size", "20"}}); }, "multiples of 8");
+  expect_error([&] { attempt({{"data", folder / "nothing"}}); }, "is not a folder");
+}
+
+TEST(TrainedParticles, JudgesWhatTrainingJudged) {
+  const TemporaryFolder folder;
+  std::string json;
+  {
+    RunFolder run(folder / "run", RunStart::fresh);
+    json = train_particles(run, minute("softmax", {{"ema", "0.5"}})).json;
+  }
+  TrainedParticles model(folder / "run/last.safetensors");
+  const RolloutScores scores = model.judge();
+  EXPECT_THAT(json, ::testing::HasSubstr(fmt::format("\"ssim\":{}", scores.model[0].ssim)));
+  TrainedParticles longer(folder / "run/last.safetensors",
+                          {.data = {}, .device = {}, .windows = 1, .rollout = 5});
+  EXPECT_EQ(longer.judge().model.size(), 5u);
+}
+
+}  // namespace
+}  // namespace topomask
