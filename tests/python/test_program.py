@@ -74,8 +74,8 @@ def test_attention_is_equal(tmp_path: Path, flags: list[str], options: dict, eng
 @pytest.mark.parametrize(
     "graph, flags, make",
     [
-        ("karate", ["--f", "1,0.5", "--key-init", "1,-0.2,0.3"],
-         lambda g: topomask.GRFMask(g, init=[1, 0.5], key_init=[1, -0.2, 0.3])),
+        ("karate", ["--f", "1,0.5", "--key-init", "1,0.25,0.125"],
+         lambda g: topomask.GRFMask(g, 4, seed=3, init=[1, 0.5], key_init=[1, 0.25, 0.125])),
         ("tree:4", ["--mask", "forest", "--a", "-0.7", "--b", "0.2"], lambda g: topomask.ForestMask(g, a=-0.7, b=0.2)),
         ("hypercube:5", ["--mask", "hypercube-heat", "--beta", "0.3"], lambda g: topomask.HypercubeHeatMask(g, beta=0.3)),
         ("karate", ["--mask", "shortest-path", "--decay", "0.4"],

@@ -146,8 +146,10 @@ TEST_F(FineTuning, FitsAnotherGridOtherClassesAndOtherWalks) {
   // The head is that of a fresh model.
   const ImageData data = settings.open_data();
   ImageClassification fresh(data, settings.task_options(data));
-  for (const NamedParameter& parameter : fresh.parameters())
-    if (parameter.name.starts_with("head.")) EXPECT_TRUE(got.at(parameter.name).equal(parameter.tensor));
+  for (const NamedParameter& parameter : fresh.parameters()) {
+    if (!parameter.name.starts_with("head.")) continue;
+    EXPECT_TRUE(got.at(parameter.name).equal(parameter.tensor)) << parameter.name;
+  }
   // Fewer hops are fewer numbers.
   VitSettings shorter = settings;
   shorter.model.mask.max_hops = 1;
