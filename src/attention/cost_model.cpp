@@ -25,17 +25,17 @@ constexpr int kFormat = 1;  // of the file
 // One core of the CPU and the GPU of docs/performance.md.
 constexpr DeviceRates kOneCore = {.dense = 50e9,
                                   .dense_half = 50e9,
-                                  .mask = 26e9,
+                                  .mask = 30e9,
                                   .feature = 12e9,
-                                  .feature_by_column = 30e9,
-                                  .feature_by_column_half = 30e9,
+                                  .feature_by_column = 26e9,
+                                  .feature_by_column_half = 26e9,
                                   .factors = 35e9,
-                                  .values = 1.8e9,
+                                  .values = 2.6e9,
                                   .bandwidth = 17e9,
-                                  .far_bandwidth = 26e9,
+                                  .far_bandwidth = 40e9,
                                   .cache = 2e6,
                                   .launch = 0,
-                                  .column_start = 100e-9,
+                                  .column_start = 1.0e-6,
                                   .call = 15e-6};
 // Bytes decide for the feature engine on a GPU; its rate is only for masks that are dense.
 constexpr DeviceRates kGpu = {.dense = 15e12,

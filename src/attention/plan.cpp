@@ -111,13 +111,15 @@ PlanCandidate columns_candidate(const Case& s, PlanCandidate c) {
   // Rows of q, k and v; the products of every entry of Phi, written and read.
   c.bytes = uses * s.element * (rows * (s.m + 2 * (s.d_v + 1)) + keys * (s.m + s.d_v));
   const double products = rows * s.d_v * s.element;
-  c.workspace =
-      on_cpu ? 32768 * (s.d_v + s.m) * s.element : std::max(products, std::min(uses * products, 512e6));
+  c.workspace = on_cpu ? std::max(32768.0, s.n / 4) * (s.d_v + s.m) * s.element
+                       : std::max(products, std::min(uses * products, 512e6));
   const bool tensor_cores = !on_cpu && s.shape.dtype == at::kBFloat16;
   const double rate = tensor_cores ? s.rates.feature_by_column_half : s.rates.feature_by_column;
   const double starts = s.pairs * s.n * s.rates.column_start;
   if (on_cpu) {
-    finish(c, s, rate, 1, 0, starts);
+    const double fetched = s.element * (s.m + s.d_v);  // rows of q, k and v, for every entry of Phi
+    finish(c, s, rate, 1, 0,
+           starts + beyond_cache(s, s.n * fetched) * mask.far_share * c.bytes / s.rates.far_bandwidth);
   } else {
     finish(c, s, rate, 6, 1, starts + c.bytes / s.rates.far_bandwidth);
   }
