@@ -9,7 +9,6 @@
 #include "attention/cpu/column_attention.h"
 #include "attention/engines.h"
 #include "attention/gpu.h"
-#include "core/tensors.h"
 #include "masks/sparse_ops.h"
 
 namespace topomask {
@@ -110,7 +109,7 @@ void for_cpu_masks(const std::vector<SparseFactors>& factors, const Use& use) {
 
 EngineResult forward_on_cpu(const EngineInputs& inputs, const std::vector<SparseFactors>& factors) {
   const CpuOperands x(inputs);
-  const at::Tensor sums = large_empty(x.v.sizes(), x.v.options());
+  const at::Tensor sums = at::empty(x.v.sizes(), x.v.options());
   const at::Tensor normaliser = at::empty(x.q.sizes().slice(0, 3), x.q.options());
   for_cpu_masks(factors, [&](const SparseFactors& own, std::int64_t head) {
     const FactorOperand phi = factor_operand(own.left, x.q.scalar_type()),
@@ -132,7 +131,7 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const EngineInputs
   const at::Tensor grad = given_grad.contiguous(), inverse = result.saved[0].contiguous();
   const at::Tensor scaled = grad * inverse.unsqueeze(-1);
   const at::Tensor edge = (scaled * result.out).sum(-1).neg();
-  const auto empty_like = [](const at::Tensor& a) { return large_empty(a.sizes(), a.options()); };
+  const auto empty_like = [](const at::Tensor& a) { return at::empty(a.sizes(), a.options()); };
   EngineGradients gradients = {empty_like(x.q), empty_like(x.k), empty_like(x.v), {}};
   for_cpu_masks(factors, [&](const SparseFactors& own, std::int64_t head) {
     const FactorOperand phi = factor_operand(own.left, x.q.scalar_type()),

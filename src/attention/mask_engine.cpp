@@ -9,7 +9,6 @@
 #include "attention/cpu/row_attention.h"
 #include "attention/engines.h"
 #include "attention/gpu.h"
-#include "core/tensors.h"
 #include "masks/sparse_ops.h"
 
 namespace topomask {
@@ -100,11 +99,11 @@ RowAttention<T> head_of(const Operands& x, const Pair& pair) {
 EngineResult forward_on_cpu(const Operands& x, bool learning) {
   const at::TensorOptions options = x.inputs.v.options();
   const bool softmax = x.inputs.rule.is_softmax();
-  at::Tensor out = large_empty({x.batch, x.heads, x.n, x.d_v}, options);
+  at::Tensor out = at::empty({x.batch, x.heads, x.n, x.d_v}, options);
   at::Tensor inverse = at::empty({x.batch, x.heads, x.n}, options);
   at::Tensor row_max = softmax ? at::empty({x.batch, x.heads, x.n}, options) : at::empty({0}, options);
   // One number per nonzero, as many as M has values. Fetching two rows again would cost more.
-  at::Tensor dots = large_empty({learning ? x.products() : 0}, options);
+  at::Tensor dots = at::empty({learning ? x.products() : 0}, options);
   AT_DISPATCH_FLOATING_TYPES(x.inputs.q.scalar_type(), "mask_attention", [&] {
     for_pairs(x, [&](const Pair& pair) {
       row_attention_forward(head_of<scalar_t>(x, pair), out.data_ptr<scalar_t>() + pair.index * x.n * x.d_v,
@@ -121,7 +120,7 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const Operands& x,
                                 bool mask_learns) {
   const at::Tensor grad_out = given_grad.contiguous(), out = result.out.contiguous();
   const at::Tensor &inverse = result.saved[0], &row_max = result.saved[1], &dots = result.saved[2];
-  const auto empty_like = [](const at::Tensor& a) { return large_empty(a.sizes(), a.options()); };
+  const auto empty_like = [](const at::Tensor& a) { return at::empty(a.sizes(), a.options()); };
   EngineGradients grads = {empty_like(x.inputs.q), empty_like(x.inputs.k), empty_like(x.inputs.v), {}};
   std::int64_t most = 0;
   for (const at::Tensor& values : x.values) {

@@ -118,8 +118,10 @@ PlanCandidate columns_candidate(const Case& s, PlanCandidate c) {
   const double starts = s.pairs * s.n * s.rates.column_start;
   if (on_cpu) {
     const double fetched = s.element * (s.m + s.d_v);  // rows of q, k and v, for every entry of Phi
-    finish(c, s, rate, 1, 0,
-           starts + beyond_cache(s, s.n * fetched) * mask.far_share * c.bytes / s.rates.far_bandwidth);
+    // Far rows are gathered, and their products written and read again in another order.
+    constexpr double kFarPasses = 5;
+    const double far = beyond_cache(s, s.n * fetched) * mask.far_share * kFarPasses * c.bytes;
+    finish(c, s, rate, 1, 0, starts + far / s.rates.far_bandwidth);
   } else {
     finish(c, s, rate, 6, 1, starts + c.bytes / s.rates.far_bandwidth);
   }

@@ -1,15 +1,8 @@
 #include "core/tensors.h"
 
 #include "core/check.h"
-#include "core/large_pages.h"
 
 namespace topomask {
-
-at::Tensor large_empty(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  at::Tensor tensor = at::empty(sizes, options);
-  if (tensor.is_cpu()) prefer_large_pages(tensor.mutable_data_ptr(), tensor.nbytes());
-  return tensor;
-}
 
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";

@@ -1,4 +1,4 @@
-// Tensors of vectors and of large pages, and what error messages say about tensors.
+// Tensors of vectors, and what error messages say about tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,6 @@
 #include <vector>
 
 namespace topomask {
-
-// As at::empty, on large pages where it is large and on the CPU: for what our own kernels fill.
-at::Tensor large_empty(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 // The tensor owns the moved vector, so nothing is copied.
 template <class T, class Allocator>

@@ -77,8 +77,8 @@ SparsePattern SparsePattern::from_rows(at::Tensor row_ptr, at::Tensor col, std::
   check(fault.row < 0, "SparsePattern: {} at row {} of {} ({} entries)", fault.what, fault.row, n, nnz);
 
   pattern.transposed_ptr = at::empty({width + 1}, at::kLong);
-  pattern.transposed_row = large_empty({nnz}, at::kInt);
-  pattern.transposed_entry = large_empty({nnz}, at::kLong);
+  pattern.transposed_row = at::empty({nnz}, at::kInt);
+  pattern.transposed_entry = at::empty({nnz}, at::kLong);
   transpose_pattern(n, width, rows, columns, pattern.transposed_ptr.data_ptr<std::int64_t>(),
                     pattern.transposed_row.data_ptr<std::int32_t>(),
                     pattern.transposed_entry.data_ptr<std::int64_t>());

@@ -55,7 +55,7 @@ at::Tensor multiply(const SparsePattern& pattern, const at::Tensor& values, cons
   const std::int64_t heads = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor input = x.contiguous(), weights = values.contiguous();
   const SparseRows matrix = oriented(pattern, transposed);
-  at::Tensor out = large_empty({heads, matrix.num_rows, columns}, x.options());
+  at::Tensor out = at::empty({heads, matrix.num_rows, columns}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_matmul", [&] {
     for (std::int64_t h = 0; h < heads; ++h) {
       const std::int64_t value_head = weights.size(0) == 1 ? 0 : h;
@@ -119,7 +119,7 @@ bool expands(const ProductPatterns& patterns, const at::Tensor& values) {
 
 // [heads, column_values_size]
 at::Tensor expanded_columns(const ProductPatterns& patterns, const at::Tensor& key) {
-  at::Tensor columns = large_empty({key.size(0), column_values_size(*patterns.expansions)}, key.options());
+  at::Tensor columns = at::empty({key.size(0), column_values_size(*patterns.expansions)}, key.options());
   for (std::int64_t h = 0; h < key.size(0); ++h) {
     column_values(*patterns.expansions, key.const_data_ptr<float>() + h * key.size(1),
                   columns.data_ptr<float>() + h * columns.size(1));
@@ -162,7 +162,7 @@ void left_gradient(const ProductPatterns& patterns, const T* key, const at::Tens
 at::Tensor product_forward(const ProductPatterns& patterns, const at::Tensor& query, const at::Tensor& key,
                            const at::Tensor& columns) {
   if (query.is_cuda()) return product_values_cuda(patterns, query, key);
-  at::Tensor values = large_empty({query.size(0), patterns.product->nnz()}, query.options());
+  at::Tensor values = at::empty({query.size(0), patterns.product->nnz()}, query.options());
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product", [&] {
     for (std::int64_t h = 0; h < query.size(0); ++h) {
       const auto* query_head = query.const_data_ptr<scalar_t>() + h * query.size(1);
@@ -180,10 +180,10 @@ std::pair<at::Tensor, at::Tensor> product_gradients(const ProductPatterns& patte
                                                     const at::Tensor& of_product, bool square) {
   if (query.is_cuda()) return product_backward_cuda(patterns, query, key, of_product, square);
   const at::Tensor grad = of_product.contiguous();
-  at::Tensor grad_query = large_empty(query.sizes(), query.options());
+  at::Tensor grad_query = at::empty(query.sizes(), query.options());
   // Where both factors are one, the kernel that expands columns adds up both gradients.
   const bool whole = square && columns.defined();
-  at::Tensor grad_key = whole ? at::Tensor() : large_empty(key.sizes(), key.options());
+  at::Tensor grad_key = whole ? at::Tensor() : at::empty(key.sizes(), key.options());
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "sparse_product_backward", [&] {
     for (std::int64_t h = 0; h < query.size(0); ++h) {
       const auto* grad_head = grad.const_data_ptr<scalar_t>() + h * grad.size(1);

@@ -13,7 +13,6 @@
 #include "core/check.h"
 #include "core/flops.h"
 #include "core/gpu.h"
-#include "core/tensors.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/modulate.h"
 #include "walks/cpu/sample.h"
@@ -35,7 +34,7 @@ at::Tensor modulated(const at::Tensor& modulation, const at::Tensor& deposit_ptr
   count_multiply_adds(f.size(0) * hop.size(0));
   if (f.is_cuda()) return modulate_cuda(f, deposit_ptr, hop, load);
   const DepositView deposits = deposit_view(deposit_ptr, hop, load);
-  at::Tensor values = large_empty({f.size(0), deposits.nnz}, f.options());
+  at::Tensor values = at::empty({f.size(0), deposits.nnz}, f.options());
   if (f.scalar_type() == at::kDouble) {
     modulate(deposits, f.const_data_ptr<double>(), f.size(0), f.size(1), values.data_ptr<double>());
   } else {
@@ -81,10 +80,10 @@ class Modulate : public torch::autograd::Function<Modulate> {
 WalkFeatures features_from(const FeaturePieces& pieces, const WalkOptions& options, bool exact) {
   WalkFeatures features;
   features.row_ptr = at::empty({pieces.num_rows + 1}, at::kLong);
-  features.col = large_empty({pieces.nnz}, at::kInt);
-  features.deposit_ptr = large_empty({pieces.nnz + 1}, at::kLong);
-  features.hop = large_empty({pieces.num_deposits}, at::kShort);
-  features.load = large_empty({pieces.num_deposits}, at::kFloat);
+  features.col = at::empty({pieces.nnz}, at::kInt);
+  features.deposit_ptr = at::empty({pieces.nnz + 1}, at::kLong);
+  features.hop = at::empty({pieces.num_deposits}, at::kShort);
+  features.load = at::empty({pieces.num_deposits}, at::kFloat);
   pieces.copy_to(features.row_ptr.data_ptr<std::int64_t>(), features.col.data_ptr<std::int32_t>(),
                  features.deposit_ptr.data_ptr<std::int64_t>(), features.hop.data_ptr<std::int16_t>(),
                  features.load.data_ptr<float>());

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/large_pages.h"
 #include "core/random.h"
 #include "core/running_sum.h"
+#include "core/unfilled_vector.h"
 
 namespace topomask {
 namespace {
@@ -106,8 +106,8 @@ TEST(RunningSum, IsThatOfOneThread) {
   }
 }
 
-TEST(LargeVector, IsAVector) {
-  LargeVector<std::int32_t> values(std::size_t{5} << 20);  // large enough to ask for large pages
+TEST(UnfilledVector, IsAVector) {
+  UnfilledVector<std::int32_t> values(std::size_t{5} << 20);
   std::iota(values.begin(), values.end(), 0);
   values.resize(values.size() + 3, 7);
   EXPECT_EQ(values[4'000'000], 4'000'000);

@@ -295,9 +295,11 @@ void AttentionBench::run() {
   std::vector<TimedWork> works;
   for (std::size_t i = 0; i < rows.size(); ++i) works.push_back({[this, i] { once(i); }, repeats[i]});
   if (mask_entries_ >= 0) {
-    const auto refresh = [this] {
+    // Another f each time: without gradients the values for one f are kept.
+    const auto refresh = [this, factor = 1.0]() mutable {
       const at::NoGradGuard no_grad;
-      mask_->with_f(operands_.modulation)->entries();
+      factor *= 0.999;
+      mask_->with_f(operands_.modulation * factor)->entries();
     };
     works.push_back({refresh, command_.repeats});
   }

@@ -28,8 +28,8 @@ std::int64_t chunks_of(const SparseRows& product, std::int64_t row) {
 
 namespace {
 
-LargeVector<std::int32_t> short_entries(const SparseRows& rows) {
-  LargeVector<std::int32_t> entries(static_cast<std::size_t>(rows.nnz()));
+UnfilledVector<std::int32_t> short_entries(const SparseRows& rows) {
+  UnfilledVector<std::int32_t> entries(static_cast<std::size_t>(rows.nnz()));
   parallel_for(rows.nnz(), 16 * kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     std::copy(rows.entry + begin, rows.entry + end, entries.data() + begin);
   });
@@ -45,7 +45,7 @@ Expansions make_expansions(const SparseRows& query, const SparseRows& key_column
     return {};
   }
   Expansions result;
-  LargeVector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1);
+  UnfilledVector<std::int64_t> first(static_cast<std::size_t>(query.num_rows) + 1);
   first[0] = 0;
   result.column.resize(static_cast<std::size_t>(query.nnz()));
   std::atomic<std::int64_t> pairs = 0;

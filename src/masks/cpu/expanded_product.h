@@ -8,17 +8,17 @@
 
 #include <cstdint>
 
-#include "core/large_pages.h"
+#include "core/unfilled_vector.h"
 #include "masks/cpu/spmm.h"
 
 namespace topomask {
 
 struct Expansions {
-  LargeVector<std::int64_t> first;      // [num_rows+1]: where the masks of a row's entries begin
-  LargeVector<std::uint16_t> mask;      // row by row, entry of Phi by entry, chunk of 16 places of M by chunk
-  LargeVector<std::int32_t> column;     // [nnz(Phi)]: where the column of Psi that an entry meets begins
-  LargeVector<std::int32_t> key_entry;  // [nnz(Psi)]: the entries of Psi column by column
-  LargeVector<std::int32_t> mirror;     // [nnz(M)] for M = Phi Phi^T: where the entry (j, i) of (i, j) stands
+  UnfilledVector<std::int64_t> first;   // [num_rows+1]: where the masks of a row's entries begin
+  UnfilledVector<std::uint16_t> mask;   // row by row, entry of Phi by entry, chunk of 16 places of M by chunk
+  UnfilledVector<std::int32_t> column;  // [nnz(Phi)]: where the column of Psi that an entry meets begins
+  UnfilledVector<std::int32_t> key_entry;  // [nnz(Psi)]: the entries of Psi column by column
+  UnfilledVector<std::int32_t> mirror;  // [nnz(M)] for M = Phi Phi^T: where the entry (j, i) of (i, j) stands
   std::int64_t pairs = 0;               // products that M sums
 
   bool empty() const { return first.empty(); }

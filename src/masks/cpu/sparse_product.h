@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/large_pages.h"
+#include "core/unfilled_vector.h"
 #include "masks/cpu/spmm.h"
 
 namespace topomask {
@@ -11,8 +11,8 @@ namespace topomask {
 // Pattern of the product: row i holds every j whose feature shares a column with that of i, ascending.
 // `key_columns`: the transpose of Psi.
 struct ProductPattern {
-  LargeVector<std::int64_t> row_ptr;
-  LargeVector<std::int32_t> col;
+  UnfilledVector<std::int64_t> row_ptr;
+  UnfilledVector<std::int32_t> col;
 };
 ProductPattern product_pattern(const SparseRows& query, const SparseRows& key_columns);
 
