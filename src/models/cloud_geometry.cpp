@@ -66,12 +66,13 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
   near.queries = places;
   near.ptr = ptr;
   near.query_ptr = anchor_ptr;
-  heard = knn(points, std::min(o.anchor_neighbours, tokens), near).index.to(at::kLong);
+  // A point that is not finite has no neighbours (-1), which only a CPU notices at once; the loss will tell.
+  heard = knn(points, std::min(o.anchor_neighbours, tokens), near).index.to(at::kLong).clamp_min(0);
   NeighbourOptions above;
   above.queries = points;
   above.ptr = anchor_ptr;
   above.query_ptr = ptr;
-  nearest = knn(places, 1, above).index.to(at::kLong).squeeze(1);
+  nearest = knn(places, 1, above).index.to(at::kLong).squeeze(1).clamp_min(0);
   // Who hears whom is given; how far it is depends on the positions, and gradients know.
   const at::Tensor exact = given.reshape({clouds * tokens, 3}), exact_places = exact.index_select(0, anchors);
   offsets = scaled_offsets(exact.index_select(0, heard.flatten()).view({-1, heard.size(1), 3}) -
