@@ -99,8 +99,8 @@ InterlacerImpl::InterlacerImpl(const InterlacerOptions& options) : options_(opti
   robot1_ = linear("robot1", kRobotChannels + place, o.width);
   robot2_ = linear("robot2", o.width, o.width);
   kind_embedding_ = register_parameter("kind_embedding", at::zeros({kTokenKinds, o.width}));
-  global_ = register_module("global", torch::nn::ModuleList());
-  local_ = register_module("local", torch::nn::ModuleList());
+  global_ = register_module("global_blocks", torch::nn::ModuleList());
+  local_ = register_module("local_blocks", torch::nn::ModuleList());
   const auto unmasked = [&] {
     SelfAttention attention(o.width, o.heads, AttentionVariant::linear, nullptr, 0);
     return TransformerBlock(o.width, o.mlp, 0.0, attention);

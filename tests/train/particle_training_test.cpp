@@ -113,7 +113,7 @@ TEST(ParticleDynamics, VariantsStartFromTheSameWeights) {
     }
   }
   EXPECT_GT(common, 40);
-  EXPECT_TRUE(first.contains("interlacer.local.0.attention.mask.f"));
+  EXPECT_TRUE(first.contains("interlacer.local_blocks.0.attention.mask.f"));
 }
 
 // The loss is a function of seed and step, and every parameter learns from it.
