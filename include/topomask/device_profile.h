@@ -15,7 +15,7 @@ struct DeviceProfile {
   std::string_view name, description;
   c10::DeviceType type = c10::DeviceType::CPU;
   double memory = 0;   // bytes of one; 0: as much as the machine has
-  double program = 0;  // bytes that a process takes before it has any data
+  double program = 0;  // bytes that a process takes before it has any data, built without CUDA for a CPU
   // Between ranks, by data sheets and not measured: bytes per second that one of them sends, seconds of a
   // message.
   double link_bandwidth = 0, link_latency = 0;

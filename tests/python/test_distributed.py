@@ -276,16 +276,17 @@ def test_each_head_may_have_its_own_walks(tmp_path: Path, ranks: int) -> None:
 
 
 def test_plan_predicts_memory_and_bytes() -> None:
-    graph = ["--graph", "grid:200x200", "--walks", "8", "--max-hops", "4", "--ranks", "2", "--heads", "1", "--json"]
-    found = json.loads(
-        run(str(program()), "bench", "distributed", *graph, "--channels", "32", "--repeats", "2", "--threads", "1")
-    )
-    plan = json.loads(run(str(program()), "plan", *graph, "--m", "32", "--d", "32"))
+    options = ["--walks", "8", "--max-hops", "4", "--ranks", "2", "--heads", "1", "--json", "--graph"]
+    bench = [str(program()), "bench", "distributed", "--channels", "32", "--repeats", "2", "--threads", "1"]
+    found, tiny = (json.loads(run(*bench, *options, graph)) for graph in ("grid:400x400", "grid:10x10"))
+    plan = json.loads(run(str(program()), "plan", "--m", "32", "--d", "32", *options, "grid:400x400"))
     assert plan["engine"] == found["engine"] == "mask" and not plan["scaled"]
     assert 2 * plan["bytes_forward"]["mean"] == found["bytes_sent"]
     assert plan["largest"]["mask_halo"] == max(part["halo"] for part in found["parts"])
-    memory = max(part["peak_memory"] for part in found["parts"])
-    assert 0.75 * memory < plan["memory"]["total"] < 1.35 * memory, (memory, plan["memory"])
+    # What the program itself takes depends on the torch that it was built with.
+    memory, without_data = (max(part["peak_memory"] for part in case["parts"]) for case in (found, tiny))
+    data = plan["memory"]["total"] - plan["memory"]["program"]
+    assert 0.7 * (memory - without_data) < data < 1.4 * (memory - without_data), (memory, without_data, plan["memory"])
     text = topomask.distributed.plan("grid:20x20", 2, num_walks=8, max_hops=4, m=32, d=32)
     assert "sent per forward" in text and "memory, largest rank" in text
     with pytest.raises(RuntimeError, match="unknown value 'h2000'"):

@@ -90,7 +90,8 @@ SAMPLES = samples()
 UNTRACED = {
     "plan_attention", "plan_ensembles", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
     "make_mask", "mask_advice", "make_tensor_mask", "vit_settings", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
-    "column_result",
+    "column_result", "load_hdvpd", "particle_module",
+    "run_particle_module", "run_particle_module_backward",  # test_particle_models.py
 }  # fmt: skip
 
 
