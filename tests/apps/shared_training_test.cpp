@@ -76,8 +76,8 @@ void expect_same_losses(const std::string& one, const std::string& several, doub
 
 TEST(SharedTraining, HasTheLossesOfOneProcessForFiftySteps) {
   const TemporaryDirectory folder;
-  // 400 images in batches of 40: five epochs are 50 steps. Half of a clipped Adam step is no step of half a
-  // batch, so that the losses would part at once if a slice, a weight or a sum were wrong.
+  // 400 images in batches of 40: five epochs are 50 steps. Gradients are clipped
+  // and scaled by Adam, so the losses would part at once if a slice, a weight or a sum were wrong.
   const Words training =
       Words{"train", "vit", "--batch", "40", "--epochs", "5", "--log-every", "1"} + kImages + kQuiet;
   run(training + Words{"--out", folder.path("one")});
