@@ -29,7 +29,7 @@ struct DeviceRates {
   // Seconds.
   double launch = 0;        // to hand one kernel to the device
   double column_start = 0;  // to begin a column of Phi
-  double call = 0;          // of a whole call, however small
+  double call = 0;          // of a whole call of the mask engine, however small
 
   static const DeviceRates& built_in(c10::DeviceType type);
 };

@@ -18,15 +18,27 @@ namespace topomask {
 
 namespace {
 
+bool has_attention_dtype(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble ||
+         x.scalar_type() == at::kBFloat16 || (x.is_cuda() && x.scalar_type() == at::kHalf);
+}
+
+// Whether x goes with q. The words for what is wrong take longer than a small call, so they come after this.
+bool goes_with(const at::Tensor& x, const at::Tensor& q) {
+  return x.defined() && (x.dim() == 4 || x.dim() == 3) && x.dim() == q.dim() && (x.is_cpu() || x.is_cuda()) &&
+         has_attention_dtype(x) && x.scalar_type() == q.scalar_type() && x.device() == q.device() &&
+         x.sizes().slice(0, x.dim() - 1) == q.sizes().slice(0, q.dim() - 1);
+}
+
 void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& q, bool finite) {
+  if (!finite && goes_with(x, q)) return;
   check(x.defined() && (x.dim() == 4 || x.dim() == 3),
         "attention: {} must be [B, H, N, d] or packed [N, H, d], got {}", argument, describe(x));
   check(x.dim() == q.dim(), "attention: q and {} must have the same number of dimensions, got {} and {}",
         argument, q.dim(), x.dim());
   check(x.is_cpu() || x.is_cuda(), "attention: {} must be on cpu or cuda, got {}", argument,
         x.device().str());
-  check(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16 ||
-            (x.is_cuda() && x.scalar_type() == at::kHalf),
+  check(has_attention_dtype(x),
         "attention: {} must be float32, float64, bfloat16 or, on a GPU, float16, got {} on {}", argument,
         c10::toString(x.scalar_type()), x.device().str());
   check(x.scalar_type() == q.scalar_type(), "attention: q and {} must have one dtype, got {} and {}",
@@ -67,7 +79,7 @@ void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at
   check_operand("v", v, q, options.check_finite);
   check(q.size(-1) == k.size(-1), "attention: q and k must have the same number of channels, got {} and {}",
         q.size(-1), k.size(-1));
-  check(q.size(-1) >= 1, "attention: q and k must have at least one channel, got {}", describe(q));
+  if (q.size(-1) < 1) fail("attention: q and k must have at least one channel, got {}", describe(q));
   const std::int64_t nodes = q.size(q.dim() == 3 ? 0 : 2);
   check(nodes == num_nodes, "attention: mask '{}' is for {} nodes, q has {}", mask, num_nodes, nodes);
   check(heads == 1 || heads == q.size(1), "attention: mask '{}' has {} heads, q has {}", mask, heads,

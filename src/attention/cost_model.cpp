@@ -39,7 +39,7 @@ constexpr DeviceRates kOneCore = {.dense = 50e9,
                                   .call = 15e-6};
 // Bytes decide for the feature engine on a GPU; its rate is only for masks that are dense.
 constexpr DeviceRates kGpu = {.dense = 15e12,
-                              .dense_half = 150e12,
+                              .dense_half = 100e12,
                               .mask = 5e12,
                               .feature = 10e12,
                               .feature_by_column = 5e12,
@@ -51,7 +51,7 @@ constexpr DeviceRates kGpu = {.dense = 15e12,
                               .cache = 50e6,
                               .launch = 4e-6,
                               .column_start = 0,
-                              .call = 0};
+                              .call = 48e-6};
 
 constexpr RateField kFields[] = {{"dense", &DeviceRates::dense},
                                  {"dense_half", &DeviceRates::dense_half},

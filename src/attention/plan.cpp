@@ -19,6 +19,10 @@ namespace {
 // many columns. Fitted to three cases, see the tests.
 constexpr double kGpuColumnPasses = 11, kGpuSparseShare = 0.09;
 
+// Host time of a call, as a multiple of the mask engine's: other engines launch more kernels and allocate
+// more arrays. Fitted to `topomask bench planner` on an H200.
+constexpr double kHostOfMask = 1, kHostOfColumns = 1.2, kHostOfDense = 1.9;
+
 // 16-bit numbers are widened on the CPU.
 double element_bytes(const AttentionShape& shape) {
   const auto own = static_cast<double>(c10::elementSize(shape.dtype));
@@ -47,14 +51,22 @@ double beyond_cache(const Case& s, double working_set) {
   return std::max(0.0, 1 - s.rates.cache * s.threads() / std::max(working_set, 1.0));
 }
 
-// `extra`: seconds of one thread besides what the counts say. A GPU moves bytes while it computes.
-void finish(PlanCandidate& candidate, const Case& s, double rate, double launches, double beyond = 1,
+struct Overhead {
+  double launches;  // of kernels
+  double host = kHostOfMask;
+};
+
+// `extra`: seconds of one thread besides what the counts say. A GPU moves bytes while it computes, and works
+// while the host prepares the next call: the longer of the two counts.
+void finish(PlanCandidate& candidate, const Case& s, double rate, Overhead overhead, double beyond = 1,
             double extra = 0) {
   const DeviceRates& rates = s.rates;
   const double computing = candidate.multiply_adds / rate, moving = candidate.bytes / rates.bandwidth;
   const double passes = s.shape.device.is_cpu() ? computing + beyond * moving : std::max(computing, moving);
   const double of_one_thread = passes + candidate.value_multiply_adds / rates.values + extra;
-  candidate.predicted_cost = rates.call + launches * rates.launch + of_one_thread / s.threads();
+  const double work = overhead.launches * rates.launch + of_one_thread / s.threads();
+  candidate.predicted_cost =
+      s.shape.device.is_cpu() ? rates.call + work : std::max(overhead.host * rates.call, work);
   const double max_workspace = s.max_workspace;
   if (candidate.admissible && candidate.workspace > max_workspace) {
     candidate.admissible = false;
@@ -86,13 +98,13 @@ PlanCandidate dense_candidate(const Case& s) {
   if (keeps_scores_on_chip(shape)) {
     c.bytes += mask_bytes;
     c.workspace = mask_bytes;
-    finish(c, s, s.rates.dense_half, 2);
+    finish(c, s, s.rates.dense_half, {2, kHostOfDense});
     return c;
   }
   c.bytes += 3 * s.element * s.pairs * s.n * s.n;
   const auto block_rows = static_cast<double>(dense_block_rows(shape, std::int64_t{32} << 20));
   c.workspace = mask_bytes + 4 * s.element * s.pairs * s.n * block_rows;
-  finish(c, s, s.rates.dense, 8 * std::max(1.0, s.n / block_rows));
+  finish(c, s, s.rates.dense, {8 * std::max(1.0, s.n / block_rows), kHostOfDense});
   return c;
 }
 
@@ -121,9 +133,9 @@ PlanCandidate columns_candidate(const Case& s, PlanCandidate c) {
     // Far rows are gathered, and their products written and read again in another order.
     constexpr double kFarPasses = 5;
     const double far = beyond_cache(s, s.n * fetched) * mask.far_share * kFarPasses * c.bytes;
-    finish(c, s, rate, 1, 0, starts + far / s.rates.far_bandwidth);
+    finish(c, s, rate, {1}, 0, starts + far / s.rates.far_bandwidth);
   } else {
-    finish(c, s, rate, 6, 1, starts + c.bytes / s.rates.far_bandwidth);
+    finish(c, s, rate, {6, kHostOfColumns}, 1, starts + c.bytes / s.rates.far_bandwidth);
   }
   return c;
 }
@@ -140,7 +152,7 @@ PlanCandidate feature_candidate(const Case& s, bool softmax) {
     c.multiply_adds = 2 * s.pairs * s.n * s.m * r * (s.d_v + 1);
     c.bytes = s.element * s.pairs * s.n * (4 * s.m * r + 3 * s.d_v);
     c.workspace = s.element * s.pairs * s.n * (2 * s.m * r + s.d_v + 1);
-    finish(c, s, s.rates.factors, 8);
+    finish(c, s, s.rates.factors, {8});
     return c;
   }
   if (mask.sparse_factors) return columns_candidate(s, c);
@@ -153,7 +165,7 @@ PlanCandidate feature_candidate(const Case& s, bool softmax) {
             element;
   const auto block = static_cast<double>(feature_block(shape, static_cast<std::int64_t>(s.max_workspace)));
   c.workspace = 6 * element * s.pairs * s.n * (s.d_v + 1) * block;
-  finish(c, s, s.rates.feature, 10 * std::max(1.0, s.m / block));
+  finish(c, s, s.rates.feature, {10 * std::max(1.0, s.m / block)});
   return c;
 }
 
@@ -183,12 +195,12 @@ PlanCandidate mask_candidate(const Case& s) {
   c.value_multiply_adds = new_value_work(s);
   c.workspace = sparse_workspace(mask, s.element);
   if (!s.shape.device.is_cpu()) {
-    finish(c, s, s.rates.mask, 2);
+    finish(c, s, s.rates.mask, {2});
     return c;
   }
   const double fetched = s.element * (s.m + s.d_v);  // rows of k and v, for every nonzero
   const double far_bytes = nonzeros * mask.far_share * fetched;
-  finish(c, s, s.rates.mask, 2, beyond_cache(s, 2 * s.n * fetched),
+  finish(c, s, s.rates.mask, {2}, beyond_cache(s, 2 * s.n * fetched),
          beyond_cache(s, s.n * fetched) * far_bytes / s.rates.far_bandwidth);
   return c;
 }

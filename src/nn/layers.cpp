@@ -38,6 +38,13 @@ bool few_on_tensor_cores(const at::Tensor& q) {
          q.size(2) <= kDenseNodes;
 }
 
+// Whether the kernels that keep phi(K)^T V on chip take these heads (attention/cuda/column_attention.h);
+// other types are for cuBLAS.
+bool sums_on_tensor_cores(const at::Tensor& q) {
+  constexpr std::int64_t kWidestHead = 64;
+  return q.is_cuda() && q.scalar_type() == at::kBFloat16 && q.size(-1) % 8 == 0 && q.size(-1) <= kWidestHead;
+}
+
 Branch last_layer(torch::nn::Linear& layer, const at::Tensor& x) {
   if (adds_biases_late(x)) return {at::linear(x, layer->weight), layer->bias};
   return {layer(x), {}};
@@ -88,9 +95,15 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
     return attention(q.to(dtype), k.to(dtype), v.to(dtype), mask, options).to(q.scalar_type());
   }
   if (mask == nullptr) {
-    if (!few_on_tensor_cores(q)) return linear_attention(q, k, v);
-    mask = std::make_shared<DenseMask>(at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kFloat)));
-    options.engine = Engine::dense;
+    if (few_on_tensor_cores(q)) {
+      mask = std::make_shared<DenseMask>(at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kFloat)));
+      options.engine = Engine::dense;
+    } else if (sums_on_tensor_cores(q)) {
+      mask = std::make_shared<NoMask>(q.size(2), q.device());
+      options.engine = Engine::feature;
+    } else {
+      return linear_attention(q, k, v);
+    }
   }
   if (variant_ == AttentionVariant::softmax_grf) options.kind = AttentionKind::softmax;
   options.feature_map.epsilon = feature_epsilon(q.size(-1));
