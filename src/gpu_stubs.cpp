@@ -13,6 +13,9 @@ namespace topomask {
 int num_gpus() {
   return 0;
 }
+std::string gpu_identity(c10::Device) {
+  fail_without_cuda();
+}
 std::uint64_t capture_id(c10::Device) {
   return 0;
 }

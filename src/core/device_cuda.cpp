@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -32,7 +33,22 @@ c10::DeviceIndex index_of(c10::Device device) {
   return device.has_index() ? device.index() : c10::cuda::current_device();
 }
 
+// Torch's allocator knows no device before the first tensor is there.
+c10::CachingDeviceAllocator::DeviceStats memory_of(c10::Device device) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device));
+}
+
+constexpr auto kAllMemory = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
 }  // namespace
+
+std::string gpu_identity(c10::Device device) {
+  cudaDeviceProp properties{};
+  const cudaError_t status = cudaGetDeviceProperties(&properties, index_of(device));
+  check(status == cudaSuccess, "device '{}': {}", device.str(), cudaGetErrorString(status));
+  return {properties.uuid.bytes, sizeof(properties.uuid.bytes)};
+}
 
 bool cuda_is_built() {
   return true;
@@ -45,13 +61,13 @@ void synchronise(c10::Device device) {
 }
 
 std::int64_t peak_memory(c10::Device device) {
-  if (!device.is_cuda()) return 0;
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
+  return device.is_cuda() ? memory_of(device).allocated_bytes[kAllMemory].peak : 0;
 }
 
 void reset_peak_memory(c10::Device device) {
-  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(index_of(device));
+  if (!device.is_cuda()) return;
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  c10::cuda::CUDACachingAllocator::resetPeakStats(index_of(device));
 }
 
 std::int64_t free_memory(c10::Device device) {
@@ -59,10 +75,9 @@ std::int64_t free_memory(c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   std::size_t unclaimed = 0, total = 0;
   if (cudaMemGetInfo(&unclaimed, &total) != cudaSuccess) return 0;
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device));
-  return static_cast<std::int64_t>(unclaimed) + stats.reserved_bytes[kAll].current -
-         stats.allocated_bytes[kAll].current;
+  const auto stats = memory_of(device);
+  return static_cast<std::int64_t>(unclaimed) + stats.reserved_bytes[kAllMemory].current -
+         stats.allocated_bytes[kAllMemory].current;
 }
 
 std::string device_name(c10::Device device) {

@@ -18,6 +18,14 @@ TEST(Device, KnowsItsWords) {
   EXPECT_THROW(parse_device("cuda:1000"), Error);
 }
 
+// The first that touches the device.
+TEST(Device, KnowsItsMemoryBeforeTheFirstTensor) {
+  TOPOMASK_NEEDS_GPU();
+  reset_peak_memory(at::kCUDA);
+  EXPECT_GE(peak_memory(at::kCUDA), 0);
+  EXPECT_GT(free_memory(at::kCUDA), 0);
+}
+
 TEST(Device, HoldsTensors) {
   TOPOMASK_NEEDS_GPU();
   const at::Tensor x = at::arange(5, at::TensorOptions().device(parse_device("cuda")));

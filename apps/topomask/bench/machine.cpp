@@ -1,5 +1,6 @@
 #include "bench/machine.h"
 
+#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -40,6 +41,15 @@ PeakMemory::PeakMemory() {
 std::int64_t PeakMemory::bytes() const {
   if (before_ < 0) return -1;
   return std::max<std::int64_t>(read_kilobytes("/proc/self/status", "VmHWM") - before_, 0);
+}
+
+std::string in_words(const nlohmann::ordered_json& setting) {
+  std::string words;
+  for (const auto& [name, value] : setting.items()) {
+    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
+                         value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return words;
 }
 
 }  // namespace topomask::cli

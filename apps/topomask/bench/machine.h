@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "topomask/device.h"  // cpu_model
@@ -22,5 +23,8 @@ class PeakMemory {
  private:
   std::int64_t before_;
 };
+
+// The settings of a measurement in one line: "points 32768, k 3, ..."
+std::string in_words(const nlohmann::ordered_json& setting);
 
 }  // namespace topomask::cli
