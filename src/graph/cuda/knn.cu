@@ -17,6 +17,9 @@ namespace {
 
 constexpr int kLeafThreads = kLeaf * kLeaf;
 constexpr int kSearchThreads = 128;
+// Of a cloud's own points so many neighbours are taken in one by one (docs/notes/tuning.md). Beyond these,
+// and of queries of their own, candidates are merged.
+constexpr int kMostOneByOne = 16;
 // Few points are counted into cells, about as many points a cell as a leaf has room for. More are sorted, by
 // keys that are long enough for cells of one point.
 constexpr std::int64_t kMaxCounted = 1 << 16;
@@ -253,9 +256,11 @@ __device__ std::int32_t load_queries(const PlainArguments& p, std::int64_t first
 }
 
 // One warp kQueries neighbours along the curve. Blocks a multiprocessor: all warps of 32768 points at once,
-// where registers suffice.
+// where registers suffice; four queries need fewer.
 template <bool kBatched, int kSlots, int kQueries, bool kFew>
-__global__ void __launch_bounds__(kSearchThreads, kSlots == 1 ? 8 : 1)
+__global__ void __launch_bounds__(kSearchThreads, kSlots > 1     ? 1
+                                                  : kQueries > 4 ? 8
+                                                                 : 12)
     search_leaves(const __grid_constant__ PlainArguments p, const __grid_constant__ NeighbourListsOut out) {
   __shared__ PlainQueries<kQueries> queries;
   const int warp = static_cast<int>(threadIdx.x) / kLeaf;
@@ -391,8 +396,10 @@ void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaSt
     launch_search<true, 2, 4, false>(p, out, stream);
   } else if (p.a.ptr != nullptr) {
     launch_search<true, 1, 8, false>(p, out, stream);
-  } else if (out.k > kFewNeighbours) {
+  } else if (out.k > (p.a.query == nullptr ? kMostOneByOne : kFewNeighbours)) {
     launch_search<false, 1, 8, false>(p, out, stream);
+  } else if (out.k > kFewNeighbours) {
+    launch_search<false, 1, 4, true>(p, out, stream);
   } else {
     launch_search<false, 1, 8, true>(p, out, stream);
   }

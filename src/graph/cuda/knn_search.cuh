@@ -65,17 +65,17 @@ struct Entry {
   }
 };
 
-// One step of a bitonic network: of two lanes that differ in bit `step` the lower one keeps what comes first, or
-// last.
+// One step of a bitonic network: of two lanes that differ in bit `step` the lower one keeps what comes first,
+// or last.
 __device__ inline void exchange(Entry& own, int step, bool ascending) {
   const Entry other = {__shfl_xor_sync(~0u, own.distance, step), __shfl_xor_sync(~0u, own.index, step)};
   const bool keeps_first = ((lane_id() & step) == 0) == ascending;
   if (other.precedes(own) == keeps_first) own = other;
 }
 
-// The first 32 of a sorted list, one entry a lane, and of as many candidates, sorted: the candidates are sorted
-// and laid against the list in reverse, and the first of each pair is kept, which leaves a bitonic sequence.
-// One copy for all queries: it is long.
+// The first 32 of a sorted list, one entry a lane, and of as many candidates, sorted: the candidates are
+// sorted and laid against the list in reverse, and the first of each pair is kept, which leaves a bitonic
+// sequence. One copy for all queries: it is long.
 static __device__ __noinline__ Entry merge_sorted(Entry list, Entry candidate) {
 #pragma unroll
   for (int run = 2; run <= kLeaf; run *= 2) {
@@ -220,7 +220,7 @@ __device__ std::int32_t next_leaf(const Walk<Space>& walk, WalkState& state) {
   }
 }
 
-// The k nearest. kFew: at most kFewNeighbours of them, and no code for more.
+// The k nearest. kFew: taken in one by one, whatever k is, and no code for merges of many.
 constexpr int kFewNeighbours = 8;
 
 template <class Space, int kSlots, bool kFew>
