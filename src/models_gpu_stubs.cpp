@@ -2,6 +2,7 @@
 #include "core/gpu.h"
 #include "data/gpu.h"
 #include "nn/gpu.h"
+#include "particles/gpu.h"
 
 namespace topomask {
 
@@ -32,6 +33,39 @@ bool fuses_linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
   return false;
 }
 at::Tensor linear_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  fail_without_cuda();
+}
+
+CopiesByRow copies_by_row_cuda(const at::Tensor&, std::int64_t) {
+  fail_without_cuda();
+}
+bool fuses_copies(const at::Tensor&, const CopiesByRow&) {
+  return false;
+}
+at::Tensor copied_rows_cuda(const at::Tensor&, const at::Tensor&, const CopiesByRow&) {
+  fail_without_cuda();
+}
+
+// particles
+bool particles_run_on_cuda(const at::Tensor&) {
+  return false;
+}
+RaySamples ray_samples_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&, const RendererOptions&) {
+  fail_without_cuda();
+}
+at::Tensor ring_sums_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                          const std::vector<double>&, const std::vector<double>&) {
+  fail_without_cuda();
+}
+std::pair<at::Tensor, at::Tensor> ring_sums_backward_cuda(const at::Tensor&, const at::Tensor&,
+                                                          const at::Tensor&, const at::Tensor&,
+                                                          const std::vector<double>&,
+                                                          const std::vector<double>&, const at::Tensor&,
+                                                          const at::Tensor&) {
+  fail_without_cuda();
+}
+Rendered composited_cuda(const at::Tensor&, const at::Tensor&, const RaySamples&, double,
+                         const RendererOptions&) {
   fail_without_cuda();
 }
 

@@ -23,16 +23,24 @@ struct ParticleState {
   at::Tensor past_positions, past_features;  // [B, P, 3], [B, P, F]
 };
 
+// Those of the model's renderer.
+RendererOptions renderer_options(const HdVpdOptions& options);
+
 class HdVpdImpl : public torch::nn::Module {
  public:
   HdVpdImpl(const HdVpdOptions& options, std::uint64_t seed);
 
   // The particles of the two frames that are seen, with features from the U-Net.
   ParticleState encode(const ParticleBatch& batch);
+  // What a step keeps for its gradients: all that it computes, or its inputs alone, from which the backward
+  // pass computes the rest again.
+  enum class Keep { all, inputs };
   // One step: the robot at t-2, t-1 and t, [B, 3, Q, 3] and [B, 3, Q].
-  ParticleState step(const ParticleState& state, const at::Tensor& robot, const at::Tensor& grips);
+  ParticleState step(const ParticleState& state, const at::Tensor& robot, const at::Tensor& grips,
+                     Keep keep = Keep::all);
   // All steps that the robot's points [B, 2 + K, Q, 3] tell of: K states.
-  std::vector<ParticleState> rollout(ParticleState state, const at::Tensor& robot, const at::Tensor& grips);
+  std::vector<ParticleState> rollout(ParticleState state, const at::Tensor& robot, const at::Tensor& grips,
+                                     Keep keep = Keep::all);
   // [B, R, 3] each
   Rendered render(const ParticleState& state, const at::Tensor& origins, const at::Tensor& directions);
 

@@ -10,6 +10,8 @@
 
 namespace topomask {
 
+class RowCopies;
+
 // B clouds of equally many particles. Positions are metres. All but the first two may be undefined.
 struct ParticleScene {
   at::Tensor positions, features;            // [B, N, 3], [B, N, F]: at t-1
@@ -39,6 +41,7 @@ struct CloudGeometry {
   at::Tensor anchors;  // [B A] int64: tokens
   at::Tensor heard;    // [B A, k] int64: tokens near an anchor
   at::Tensor nearest;  // [B M] int64: the anchor (of B A) nearest to a token
+  std::shared_ptr<const RowCopies> heard_copies, nearest_copies;  // the same, to copy rows with
   at::Tensor offsets;  // [B A, k, 4]: from an anchor to what it hears, and the distance; times 20
   at::Tensor back;     // [B M, 4]: the same from a token to its anchor
 };
@@ -75,12 +78,13 @@ class InterlacerImpl : public torch::nn::Module, public TakesParameters {
  public:
   explicit InterlacerImpl(const InterlacerOptions& options);
   ParticleUpdate forward(const ParticleScene& scene);
+  // One of the local blocks, as a pass has it.
+  void pass_locally(std::int64_t layer, ResidualStream& stream, const CloudGeometry& geometry);
   const InterlacerOptions& options() const { return options_; }
   void take_parameters(const ParameterTensors& tensors, const std::string& prefix) override;
 
  private:
   at::Tensor embed(const ParticleScene& scene);  // [B, M, width]
-  void pass_locally(std::int64_t layer, ResidualStream& stream, const CloudGeometry& geometry);
 
   InterlacerOptions options_;
   torch::nn::Linear visual1_ = nullptr, visual2_ = nullptr, robot1_ = nullptr, robot2_ = nullptr;

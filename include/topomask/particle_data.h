@@ -34,6 +34,7 @@ struct ParticleBatch {
   at::Tensor origins, directions, colours;
 
   ParticleBatch to(c10::Device device) const;
+  ParticleBatch pinned() const;  // in memory that a GPU copies from while the host goes on
 };
 
 // `count` of the pixels [C, H, W] with known depth, uniformly without repetition, in random order: [count]
@@ -65,7 +66,9 @@ class ParticleData {
   struct BatchOptions {
     std::int64_t rollout = 1;  // frames to predict
     std::int64_t rays = 128;   // of each predicted frame
+    std::int64_t first = 0;    // place of the first window in its batch, where these are a part of one
   };
+  // Particles and rays are drawn for a seed and a window's place in its batch.
   ParticleBatch batch(const std::vector<ParticleWindow>& windows, const BatchOptions& options,
                       std::uint64_t seed) const;
 

@@ -13,8 +13,10 @@
 //   sigma = 100 softplus(density(h) - 1),   rgb = sigmoid(MLP([h, direction])),
 //   alpha = 1 - exp(-sigma spacing).
 //
-// On a CPU the sums over rings are kernels of ours; elsewhere the same is composed of ATen operations, and
-// the device waits for the number of samples. Which samples are taken is the same on all devices.
+// Samples, sums over rings and, on a GPU, compositing are kernels of ours, forward and backward. No sum uses
+// atomics: two runs give the same bits. On a GPU every ray has `samples` places, so that nobody waits for the
+// number that is taken. Elsewhere the same is composed of ATen operations. Which samples are taken is the
+// same on all devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,7 +64,7 @@ struct Rendered {
 // Differentiable in positions, features and weights; not in the rays. Rays that meet nothing are white; N may
 // be 0 or less than `neighbours`. On a CPU, what is not finite and directions of another length are errors;
 // on a GPU they are not looked for, and a particle that is not finite is not seen. Memory is proportional to
-// the samples taken; without gradients, rays are rendered in parts.
+// the samples taken (on a GPU: to the places for them); without gradients, rays are rendered in parts.
 Rendered render_particles(const at::Tensor& positions, const at::Tensor& features, const at::Tensor& origins,
                           const at::Tensor& directions, const RendererWeights& weights,
                           const RendererOptions& options = {});

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "nn/row_copies.h"
 #include "nn/rules.h"
 #include "topomask/graph_builders.h"
 #include "topomask/interlacer.h"
@@ -38,7 +39,7 @@ std::shared_ptr<const GrfMask> make_grf_mask(const at::Tensor& points, const at:
   // With k neighbours everywhere D^-1 A is A / k, and k^hops repelling walkers take every walk once.
   return std::make_shared<GrfMask>(
       normalise(graph, asymmetric ? Normalisation::random_walk : Normalisation::symmetric), options,
-      initial_f(o.hops).to(points.device()).unsqueeze(0));
+      initial_f(o.hops).to(points.device(), /*non_blocking=*/true).unsqueeze(0));
 }
 
 }  // namespace
@@ -73,11 +74,12 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
   above.ptr = anchor_ptr;
   above.query_ptr = ptr;
   nearest = knn(places, 1, above).index.to(at::kLong).squeeze(1).clamp_min(0);
+  heard_copies = std::make_shared<RowCopies>(heard, clouds * tokens);
+  nearest_copies = std::make_shared<RowCopies>(nearest, clouds * count);
   // Who hears whom is given; how far it is depends on the positions, and gradients know.
   const at::Tensor exact = given.reshape({clouds * tokens, 3}), exact_places = exact.index_select(0, anchors);
-  offsets = scaled_offsets(exact.index_select(0, heard.flatten()).view({-1, heard.size(1), 3}) -
-                           exact_places.unsqueeze(1));
-  back = scaled_offsets(exact_places.index_select(0, nearest) - exact);
+  offsets = scaled_offsets(heard_copies->of(exact).view({-1, heard.size(1), 3}) - exact_places.unsqueeze(1));
+  back = scaled_offsets(nearest_copies->of(exact_places) - exact);
 }
 
 }  // namespace topomask

@@ -1,9 +1,9 @@
 #include "topomask/hdvpd.h"
 
 #include "core/check.h"
+#include "nn/recompute.h"
 
 namespace topomask {
-namespace {
 
 RendererOptions renderer_options(const HdVpdOptions& o) {
   RendererOptions options;
@@ -12,8 +12,6 @@ RendererOptions renderer_options(const HdVpdOptions& o) {
   options.samples = o.render_samples;
   return options;
 }
-
-}  // namespace
 
 HdVpdImpl::HdVpdImpl(const HdVpdOptions& options, std::uint64_t seed) : options_(options) {
   check_hdvpd_options(options_);
@@ -37,20 +35,28 @@ ParticleState HdVpdImpl::encode(const ParticleBatch& batch) {
   return {batch.positions, chosen(1, batch.pixels), batch.past_positions, chosen(0, batch.past_pixels)};
 }
 
-ParticleState HdVpdImpl::step(const ParticleState& state, const at::Tensor& robot, const at::Tensor& grips) {
-  const ParticleUpdate update =
-      interlacer_->forward({state.positions, state.features, state.past_positions, state.past_features, robot,
-                            robot_features(robot, grips)});
+ParticleState HdVpdImpl::step(const ParticleState& state, const at::Tensor& robot, const at::Tensor& grips,
+                              Keep keep) {
+  const TensorsToTensors updates = [interlacer = interlacer_.ptr(), robot,
+                                    of_robot =
+                                        robot_features(robot, grips)](const std::vector<at::Tensor>& x) {
+    const ParticleUpdate update = interlacer->forward({x[0], x[1], x[2], x[3], robot, of_robot});
+    return std::vector<at::Tensor>{update.positions, update.features};
+  };
+  const std::vector<at::Tensor> inputs = {state.positions, state.features, state.past_positions,
+                                          state.past_features};
+  const std::vector<at::Tensor> update =
+      keep == Keep::all ? updates(inputs) : recomputed(updates, inputs, interlacer_->parameters());
   const std::int64_t past = state.past_positions.size(1);
-  return {state.positions + update.positions, state.features + update.features,
-          state.positions.narrow(1, 0, past), state.features.narrow(1, 0, past)};
+  return {state.positions + update[0], state.features + update[1], state.positions.narrow(1, 0, past),
+          state.features.narrow(1, 0, past)};
 }
 
 std::vector<ParticleState> HdVpdImpl::rollout(ParticleState state, const at::Tensor& robot,
-                                              const at::Tensor& grips) {
+                                              const at::Tensor& grips, Keep keep) {
   std::vector<ParticleState> states;
   for (std::int64_t first = 0; first + kRobotMoments <= robot.size(1); ++first) {
-    state = step(state, robot.narrow(1, first, kRobotMoments), grips.narrow(1, first, kRobotMoments));
+    state = step(state, robot.narrow(1, first, kRobotMoments), grips.narrow(1, first, kRobotMoments), keep);
     states.push_back(state);
   }
   return states;

@@ -12,15 +12,12 @@ constexpr double kRobotScale = 10;  // 10 cm become 1
 constexpr std::int64_t kTokenKinds = 5;
 
 // f alone: the graph of a cloud is new in every pass.
-class CloudMaskModule final : public MaskModule, public TakesParameters {
+class CloudMaskModule final : public MaskModule {
  public:
-  explicit CloudMaskModule(int hops) { f_ = register_parameter("f", initial_f(hops).unsqueeze(0)); }
+  explicit CloudMaskModule(int hops) { learn("f", f_, initial_f(hops).unsqueeze(0)); }
   MaskPtr mask() const override { fail("Interlacer: its masks belong to a cloud"); }
   // |f| keeps every normaliser positive.
   MaskPtr on(const GrfMask& features) const { return features.with_f(f_.abs()); }
-  void take_parameters(const ParameterTensors& tensors, const std::string& prefix) override {
-    f_ = tensors.at(prefix + "f");
-  }
 
  private:
   at::Tensor f_;  // [1, hops + 1]

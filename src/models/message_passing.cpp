@@ -1,3 +1,4 @@
+#include "nn/row_copies.h"
 #include "topomask/interlacer.h"
 
 namespace topomask {
@@ -33,7 +34,7 @@ at::Tensor MessagePassingImpl::forward(const at::Tensor& x, const CloudGeometry&
   const at::Tensor tokens = x.reshape({-1, width});                     // [B M, C]
   const at::Tensor anchors = tokens.index_select(0, geometry.anchors);  // [B A, C]
   const SplitLinear edge(edge1_, width), back(back1_, width);
-  const at::Tensor near = at::linear(tokens, edge.second).index_select(0, geometry.heard.flatten());
+  const at::Tensor near = geometry.heard_copies->of(at::linear(tokens, edge.second));
   const at::Tensor hidden = at::linear(anchors, edge.first, edge1_->bias).unsqueeze(1) +
                             near.view({-1, heard, width}) +
                             at::linear(geometry.offsets.to(x.scalar_type()), edge.third);  // [B A, k, C]
@@ -41,7 +42,7 @@ at::Tensor MessagePassingImpl::forward(const at::Tensor& x, const CloudGeometry&
   const at::Tensor message = edge2_(at::gelu(hidden).mean(1));
   const at::Tensor told = anchors + node2_(at::gelu(node1_(at::cat({anchors, message}, -1))));
   const at::Tensor answer = at::linear(tokens, back.first, back1_->bias) +
-                            at::linear(told, back.second).index_select(0, geometry.nearest) +
+                            geometry.nearest_copies->of(at::linear(told, back.second)) +
                             at::linear(geometry.back.to(x.scalar_type()), back.third);  // [B M, C]
   return back2_(at::gelu(answer)).view_as(x);
 }

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/cuda_launch.h"
+#include "graph/gpu.h"
 #include "nn/cuda/add_norm.h"
+#include "nn/cuda/gathered_rows.h"
 #include "nn/cuda/row_sums.h"
 
 namespace topomask {
@@ -193,7 +195,44 @@ class Linear : public torch::autograd::Function<Linear> {
   }
 };
 
+class CopiedRows : public torch::autograd::Function<CopiedRows> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& index,
+                            const at::Tensor& ptr, const at::Tensor& entry) {
+    context->save_for_backward({ptr, entry});
+    return x.index_select(0, index);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor grad = grads[0].contiguous();
+    const CudaLaunch launch(grad);
+    const at::Tensor sum = at::empty({saved[0].size(0) - 1, grad.size(1)}, grad.options());
+    RowsByTarget rows{rows_of(sum, grad.scalar_type())};
+    rows.x = grad.const_data_ptr();
+    rows.ptr = saved[0].const_data_ptr<std::int64_t>();
+    rows.entry = saved[1].const_data_ptr<std::int32_t>();
+    rows.sum = sum.mutable_data_ptr();
+    check_cuda(sum_rows_by_target(rows, launch.stream), "gradient of copied rows");
+    return {sum, {}, {}, {}};
+  }
+};
+
 }  // namespace
+
+CopiesByRow copies_by_row_cuda(const at::Tensor& index, std::int64_t rows) {
+  const at::Tensor each = at::arange(index.numel() + 1, index.options().dtype(at::kLong));
+  const TransposedEntries entries = transpose_entries_cuda(each, index.flatten().to(at::kInt), rows);
+  return {entries.ptr, entries.entry};
+}
+
+bool fuses_copies(const at::Tensor& x, const CopiesByRow& by_row) {
+  return by_row.ptr.defined() && x.is_cuda() && has_kernels(x.scalar_type()) && x.numel() > 0;
+}
+
+at::Tensor copied_rows_cuda(const at::Tensor& x, const at::Tensor& index, const CopiesByRow& by_row) {
+  return CopiedRows::apply(x, index, by_row.ptr, by_row.entry);
+}
 
 bool fuses_rows(const at::Tensor& x, const at::Tensor& bias) {
   return x.is_cuda() && has_kernels(x.scalar_type()) && bias.scalar_type() == at::kFloat &&

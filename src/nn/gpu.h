@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "nn/row_copies.h"
+
 namespace topomask {
 
 // As add_and_normalise.
@@ -20,5 +22,10 @@ at::Tensor bias_gelu_cuda(const at::Tensor& x, const at::Tensor& bias);
 // As linear_layer.
 bool fuses_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 at::Tensor linear_cuda(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// As RowCopies.
+CopiesByRow copies_by_row_cuda(const at::Tensor& index, std::int64_t rows);
+bool fuses_copies(const at::Tensor& x, const CopiesByRow& by_row);
+at::Tensor copied_rows_cuda(const at::Tensor& x, const at::Tensor& index, const CopiesByRow& by_row);
 
 }  // namespace topomask

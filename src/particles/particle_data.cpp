@@ -80,13 +80,25 @@ at::Tensor sample_pixels(const at::Tensor& depth, std::int64_t count, std::uint6
   return pixels;
 }
 
-ParticleBatch ParticleBatch::to(c10::Device device) const {
-  ParticleBatch moved = *this;
+namespace {
+
+template <class Change>
+ParticleBatch with_each(ParticleBatch batch, const Change& change) {
   for (at::Tensor* part :
-       {&moved.images, &moved.pixels, &moved.past_pixels, &moved.positions, &moved.past_positions,
-        &moved.shapes, &moved.robot, &moved.grips, &moved.origins, &moved.directions, &moved.colours})
-    *part = part->to(device, /*non_blocking=*/true);
-  return moved;
+       {&batch.images, &batch.pixels, &batch.past_pixels, &batch.positions, &batch.past_positions,
+        &batch.shapes, &batch.robot, &batch.grips, &batch.origins, &batch.directions, &batch.colours})
+    *part = change(*part);
+  return batch;
+}
+
+}  // namespace
+
+ParticleBatch ParticleBatch::to(c10::Device device) const {
+  return with_each(*this, [&](const at::Tensor& x) { return x.to(device, /*non_blocking=*/true); });
+}
+
+ParticleBatch ParticleBatch::pinned() const {
+  return with_each(*this, [](const at::Tensor& x) { return x.pin_memory(); });
 }
 
 ParticleData::ParticleData(const std::string& folder, const ParticleDataOptions& options)
@@ -151,7 +163,7 @@ ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, co
     const std::string name = fmt::format("'{}', frame {}", frames_->name(window.episode), window.first);
     const RgbdMoment* own = &moments[b * static_cast<std::size_t>(each)];
     const RgbdMoment &past = own[0], &now = own[1];
-    const auto number = static_cast<std::int64_t>(b);
+    const std::int64_t number = options.first + static_cast<std::int64_t>(b);
     images.push_back(unit_colours(at::stack({past.colour, now.colour})).permute({0, 1, 4, 2, 3}));
     pixels.push_back(
         sample_pixels(now.depth, options_.particles, draw_seed(seed, number, Draw::particles), name));

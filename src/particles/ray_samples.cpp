@@ -7,17 +7,13 @@
 #include <limits>
 
 #include "core/parallel.h"
-#include "particles/cpu/occupied_steps.h"
+#include "particles/gpu.h"
 
 namespace topomask {
 
 namespace {
 
 constexpr std::int64_t kPositionsAtOnce = std::int64_t{1} << 22;  // of the composed search
-
-RaySteps ray_steps(const RendererOptions& options) {
-  return {options.nearest, options.spacing, options.cell, options.steps(), options.samples};
-}
 
 // From the steps taken: step [P] int64, ray [P], and the number of samples of each ray [B * R] on the CPU or
 // device.
@@ -63,8 +59,14 @@ at::Tensor sorted_cells(const at::Tensor& positions, double per_cell) {
 
 }  // namespace
 
-RaySamples ray_samples(const at::Tensor& positions, const at::Tensor& origins, const at::Tensor& directions,
+RaySteps ray_steps(const RendererOptions& options) {
+  return {options.nearest, options.spacing, options.cell, options.steps(), options.samples};
+}
+
+RaySamples ray_samples(const at::Tensor& given, const at::Tensor& origins, const at::Tensor& directions,
                        const RendererOptions& options) {
+  if (particles_run_on_cuda(given)) return ray_samples_cuda(given, origins, directions, options);
+  const at::Tensor positions = given.to(at::kDouble);
   if (!positions.is_cpu()) return composed_ray_samples(positions, origins, directions, options);
   const std::int64_t clouds = origins.size(0), rays = origins.size(1), particles = positions.size(1);
   const RaySteps steps = ray_steps(options);

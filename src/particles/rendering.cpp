@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "core/tensors.h"
-#include "particles/cpu/ring_sums.h"
+#include "particles/gpu.h"
 #include "particles/ray_samples.h"
 #include "particles/ring_features.h"
 #include "topomask/neighbours.h"
@@ -98,19 +98,44 @@ Rendered composited(const at::Tensor& density, const at::Tensor& colour, const R
   return result;
 }
 
+// Density and colour of samples, before softplus and sigmoid.
+struct Shades {
+  at::Tensor density, colour;  // [P], [P, 3]
+};
+
+Shades shades_of(const at::Tensor& seen, const at::Tensor& directions, const RaySamples& samples,
+                 const RendererWeights& weights, const RendererOptions& options) {
+  const at::Tensor h =
+      linear(linear(seen.to(weights.trunk1.weight.scalar_type()), weights.trunk1).relu(), weights.trunk2)
+          .relu();
+  const at::Tensor density = linear(h, weights.density).squeeze(-1), rows = directions.reshape({-1, 3});
+  if (!samples.padded()) {
+    const at::Tensor view = rows.index_select(0, samples.ray).to(h.scalar_type());
+    return {density, linear(linear(at::cat({h, view}, -1), weights.colour1).relu(), weights.colour2)};
+  }
+  // The part of the first layer that sees the direction is the same all along a ray.
+  const at::Tensor weight = weights.colour1.weight;
+  const at::Tensor of_ray =
+      at::linear(rows.to(weight.scalar_type()), weight.narrow(1, options.hidden, 3), weights.colour1.bias);
+  const at::Tensor of_samples = at::linear(h, weight.narrow(1, 0, options.hidden));
+  const at::Tensor hidden =
+      (of_samples.view({rows.size(0), options.samples, options.hidden}) + of_ray.unsqueeze(1))
+          .relu()
+          .flatten(0, 1);
+  return {density, linear(hidden, weights.colour2)};
+}
+
 // All tensors are checked; positions, features in the type of the sums, rays in float64.
 Rendered render_rays(const at::Tensor& positions, const at::Tensor& features, const at::Tensor& origins,
                      const at::Tensor& directions, const RendererWeights& weights,
                      const RendererOptions& options) {
   const std::int64_t clouds = positions.size(0), particles = positions.size(1), rays = origins.size(1);
   RaySamples samples;
-  at::Tensor query, view, index;
+  at::Tensor query, index;
   {
     const at::NoGradGuard no_grad;
-    const at::Tensor exact = positions.detach().to(at::kDouble).contiguous();
-    samples = ray_samples(exact, origins, directions, options);
+    samples = ray_samples(positions.detach().contiguous(), origins, directions, options);
     query = samples.query.to(positions.scalar_type());
-    view = directions.reshape({-1, 3}).index_select(0, samples.ray).to(positions.scalar_type());
     NeighbourOptions search;
     search.queries = query;
     search.ptr = at::arange(clouds + 1, at::kLong) * particles;
@@ -119,18 +144,15 @@ Rendered render_rays(const at::Tensor& positions, const at::Tensor& features, co
   }
   const at::Tensor seen = ring_features(positions.reshape({-1, 3}), features.reshape({-1, options.features}),
                                         query, index, options.radii, options.bandwidths);
-  const at::Tensor h =
-      linear(linear(seen.to(weights.trunk1.weight.scalar_type()), weights.trunk1).relu(), weights.trunk2)
-          .relu();
+  const Shades shades = shades_of(seen, directions, samples, weights, options);
+  if (samples.padded())
+    return composited_cuda(shades.density.view({clouds, rays, options.samples}),
+                           shades.colour.view({clouds, rays, options.samples, 3}), samples, kDensityScale,
+                           options);
   // Autocast may have made these 16 bits wide; the sums along a ray need more.
   const at::ScalarType wide = positions.scalar_type();
-  const at::Tensor density =
-      kDensityScale * at::softplus(linear(h, weights.density).squeeze(-1).to(wide) - 1);
-  const at::Tensor colour =
-      linear(linear(at::cat({h, view.to(h.scalar_type())}, -1), weights.colour1).relu(), weights.colour2)
-          .to(wide)
-          .sigmoid();
-  return composited(density, colour, samples, clouds, rays, options);
+  return composited(kDensityScale * at::softplus(shades.density.to(wide) - 1),
+                    shades.colour.to(wide).sigmoid(), samples, clouds, rays, options);
 }
 
 }  // namespace

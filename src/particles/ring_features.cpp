@@ -5,7 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "particles/cpu/ring_sums.h"
+#include "particles/gpu.h"
 
 namespace topomask {
 
@@ -14,26 +14,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-template <class T>
-RingSums<T> sums_of(const variable_list& tensors, const std::vector<double>& radii,
-                    const std::vector<double>& bandwidths) {
-  const at::Tensor &positions = tensors[0], &features = tensors[1], &queries = tensors[2],
-                   &index = tensors[3];
-  RingSums<T> sums;
-  sums.samples = index.size(0);
-  sums.neighbours = index.size(1);
-  sums.particles = positions.size(0);
-  sums.features = features.size(1);
-  sums.rings = static_cast<std::int64_t>(radii.size());
-  sums.position = positions.const_data_ptr<T>();
-  sums.feature = features.const_data_ptr<T>();
-  sums.query = queries.const_data_ptr<T>();
-  sums.index = index.const_data_ptr<std::int32_t>();
-  sums.radius = radii.data();
-  sums.bandwidth = bandwidths.data();
-  return sums;
-}
-
 class RingFeatures : public torch::autograd::Function<RingFeatures> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& positions, const at::Tensor& features,
@@ -41,12 +21,7 @@ class RingFeatures : public torch::autograd::Function<RingFeatures> {
                             const std::vector<double>& radii, const std::vector<double>& bandwidths) {
     const variable_list ready = {positions.contiguous(), features.contiguous(), queries.contiguous(),
                                  index.contiguous()};
-    const at::Tensor out =
-        at::empty({index.size(0), static_cast<std::int64_t>(radii.size()) * (features.size(1) + 1)},
-                  positions.options());
-    AT_DISPATCH_FLOATING_TYPES(positions.scalar_type(), "ring_features", [&] {
-      ring_sums(sums_of<scalar_t>(ready, radii, bandwidths), out.mutable_data_ptr<scalar_t>());
-    });
+    const at::Tensor out = sums(ready, radii, bandwidths);
     context->save_for_backward({ready[0], ready[1], ready[2], ready[3], out});
     context->saved_data["radii"] = radii;
     context->saved_data["bandwidths"] = bandwidths;
@@ -58,13 +33,32 @@ class RingFeatures : public torch::autograd::Function<RingFeatures> {
     const std::vector<double> radii = context->saved_data["radii"].toDoubleVector(),
                               bandwidths = context->saved_data["bandwidths"].toDoubleVector();
     const at::Tensor grad = grads[0].contiguous();
+    if (grad.is_cuda()) {
+      const auto [of_positions, of_features] =
+          ring_sums_backward_cuda(saved[0], saved[1], saved[2], saved[3], radii, bandwidths, saved[4], grad);
+      return {of_positions, of_features, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    }
     const at::Tensor of_positions = at::empty_like(saved[0]), of_features = at::empty_like(saved[1]);
     AT_DISPATCH_FLOATING_TYPES(grad.scalar_type(), "ring_features_backward", [&] {
-      ring_sums_backward(sums_of<scalar_t>(saved, radii, bandwidths), saved[4].const_data_ptr<scalar_t>(),
-                         grad.const_data_ptr<scalar_t>(), of_positions.mutable_data_ptr<scalar_t>(),
-                         of_features.mutable_data_ptr<scalar_t>());
+      ring_sums_backward(ring_sums_of<scalar_t>(saved[0], saved[1], saved[2], saved[3], radii, bandwidths),
+                         saved[4].const_data_ptr<scalar_t>(), grad.const_data_ptr<scalar_t>(),
+                         of_positions.mutable_data_ptr<scalar_t>(), of_features.mutable_data_ptr<scalar_t>());
     });
     return {of_positions, of_features, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  // x: positions, features, queries, index
+  static at::Tensor sums(const variable_list& x, const std::vector<double>& radii,
+                         const std::vector<double>& bandwidths) {
+    if (x[0].is_cuda()) return ring_sums_cuda(x[0], x[1], x[2], x[3], radii, bandwidths);
+    const at::Tensor out = at::empty(
+        {x[3].size(0), static_cast<std::int64_t>(radii.size()) * (x[1].size(1) + 1)}, x[0].options());
+    AT_DISPATCH_FLOATING_TYPES(x[0].scalar_type(), "ring_features", [&] {
+      ring_sums(ring_sums_of<scalar_t>(x[0], x[1], x[2], x[3], radii, bandwidths),
+                out.mutable_data_ptr<scalar_t>());
+    });
+    return out;
   }
 };
 
@@ -73,7 +67,7 @@ class RingFeatures : public torch::autograd::Function<RingFeatures> {
 at::Tensor ring_features(const at::Tensor& positions, const at::Tensor& features, const at::Tensor& queries,
                          const at::Tensor& index, const std::vector<double>& radii,
                          const std::vector<double>& bandwidths) {
-  if (!positions.is_cpu())
+  if (!positions.is_cpu() && !particles_run_on_cuda(positions))
     return composed_ring_features(positions, features, queries, index, radii, bandwidths);
   return RingFeatures::apply(positions, features, queries, index, radii, bandwidths);
 }

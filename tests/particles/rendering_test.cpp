@@ -306,6 +306,31 @@ TEST(RingFeatures, KernelAndCompositionAgree) {
   }
 }
 
+// On numbers that float32 holds: elsewhere a sample on a particle would be beside it in the other type, and
+// have another gradient.
+TEST(RingFeatures, Float32IsNearFloat64) {
+  const std::vector<double> radii = {0, .1, .3, .2, .05}, bandwidths = {.1, .2, .3, .1, .1};
+  const auto rounded = [](const at::Tensor& x) { return x.to(at::kFloat).to(at::kDouble); };
+  const at::Tensor x = rounded(.3 * test_values({20, 3}, 1)), f = test_values({20, 5}, 2);
+  const at::Tensor queries = rounded(.3 * test_values({33, 3}, 3));
+  queries[4].copy_(x[7]);
+  const at::Tensor index = ((test_values({33, 6}, 4) + 1) * 12).floor().sub(5).clamp(-1, 19).to(at::kInt);
+  index[4][0] = 7;
+  const at::Tensor ahead = test_values({33, 30}, 5);
+  std::vector<std::vector<at::Tensor>> results;
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const at::Tensor own_x = x.to(dtype).clone().requires_grad_(),
+                     own_f = f.to(dtype).clone().requires_grad_();
+    const at::Tensor out = ring_features(own_x, own_f, queries.to(dtype), index, radii, bandwidths);
+    results.push_back(torch::autograd::grad({(out * ahead.to(dtype)).sum()}, {own_x, own_f}));
+    results.back().push_back(out.detach());
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const double scale = results[0][i].abs().max().item<double>();
+    EXPECT_LE(max_difference(results[0][i], results[1][i]), 1e-5 * scale) << i;
+  }
+}
+
 TEST(RenderParticles, SaysWhatIsWrong) {
   const RendererOptions options = coarse();
   const RendererWeights weights = weights_for(options);
