@@ -19,7 +19,7 @@ class TokenEncoder;
 // Unless the options say otherwise, initial weights are those of scenic's ViT: Xavier-uniform matrices, zero
 // biases (MLP: N(0, 1e-6)), a zero head, position embeddings N(0, 0.02). A tubelet starts as the patch of its
 // central frame: the weights of its other frames are zero.
-class VisionTransformerImpl : public torch::nn::Module {
+class VisionTransformerImpl : public torch::nn::Module, public TakesParameters {
  public:
   explicit VisionTransformerImpl(const VitOptions& options, ImageFormat images = {});
   // images: [B, C, H, W] float, normalised; clips: [B, T, C, H, W] -> logits [B, num_classes]
@@ -32,6 +32,7 @@ class VisionTransformerImpl : public torch::nn::Module {
   // Of a layer, where those over moments come after those over patches; null where attention has none.
   std::shared_ptr<MaskModule> mask(std::int64_t layer) const;
   std::int64_t num_parameters() const;
+  void take_parameters(const ParameterTensors& tensors, const std::string& prefix) override;
 
  private:
   VitOptions options_;

@@ -45,9 +45,18 @@ void take_parameters(torch::nn::Module& module, const ParameterTensors& tensors)
 
 // A mask with parameters that an optimiser moves. What belongs to the graph (walks, powers of W) is made
 // once; mask() computes values from the parameters as they are now, differentiably.
-class MaskModule : public torch::nn::Module {
+class MaskModule : public torch::nn::Module, public TakesParameters {
  public:
   virtual MaskPtr mask() const = 0;
+  // 16-bit numbers are taken as float32: a mask is a sum of many terms.
+  void take_parameters(const ParameterTensors& tensors, const std::string& prefix) override;
+
+ protected:
+  // Registers a parameter and keeps it in `field`, a member.
+  void learn(const std::string& name, at::Tensor& field, at::Tensor start);
+
+ private:
+  std::map<std::string, at::Tensor*> learned_;
 };
 
 // What a mask is made for: tokens on a grid, and the place of its layer.

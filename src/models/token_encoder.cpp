@@ -41,6 +41,11 @@ at::Tensor TokenEncoder::forward(const at::Tensor& tokens, bool training) {
   return cls_token_.defined() ? x.select(1, 0) : x.mean(1);
 }
 
+void TokenEncoder::take_parameters(const ParameterTensors& tensors, const std::string& prefix) {
+  position_embedding_ = tensors.at(prefix + "position_embedding");
+  if (cls_token_.defined()) cls_token_ = tensors.at(prefix + "cls_token");
+}
+
 std::shared_ptr<MaskModule> TokenEncoder::mask(std::int64_t layer) const {
   return blocks_->ptr<TransformerBlockImpl>(static_cast<std::size_t>(layer))->attention()->mask();
 }

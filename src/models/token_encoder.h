@@ -14,6 +14,7 @@ class TokenEncoder {
   // tokens: [B, N, C] -> [B, C], the class token or the mean of all
   at::Tensor forward(const at::Tensor& tokens, bool training);
   std::shared_ptr<MaskModule> mask(std::int64_t layer) const;  // of this stack's layers; may be null
+  void take_parameters(const ParameterTensors& tensors, const std::string& prefix);
 
  private:
   double dropout_;

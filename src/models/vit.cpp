@@ -74,6 +74,16 @@ void initialise(const torch::nn::Module& model, const VitOptions& options) {
   }
 }
 
+// The stack over moments, whose names begin with its own.
+class TemporalModule final : public torch::nn::Module, public TakesParameters {
+ public:
+  TemporalModule() : torch::nn::Module("temporal") {}
+  void take_parameters(const ParameterTensors& tensors, const std::string& prefix) override {
+    encoder->take_parameters(tensors, prefix);
+  }
+  std::shared_ptr<TokenEncoder> encoder;
+};
+
 }  // namespace
 
 VisionTransformerImpl::VisionTransformerImpl(const VitOptions& options, ImageFormat images)
@@ -90,8 +100,8 @@ VisionTransformerImpl::VisionTransformerImpl(const VitOptions& options, ImageFor
   const std::vector<TokenStack> stacks = token_stacks(options_);
   encoder_ = std::make_shared<TokenEncoder>(*this, options_, stacks[0]);
   if (stacks.size() > 1) {
-    const auto owner = register_module("temporal", std::make_shared<torch::nn::Module>("temporal"));
-    temporal_ = std::make_shared<TokenEncoder>(*owner, options_, stacks[1]);
+    const auto owner = register_module("temporal", std::make_shared<TemporalModule>());
+    temporal_ = owner->encoder = std::make_shared<TokenEncoder>(*owner, options_, stacks[1]);
   }
   head_ = register_module("head", torch::nn::Linear(options_.embedding, options_.num_classes));
   initialise(*this, options_);
@@ -109,6 +119,10 @@ at::Tensor VisionTransformerImpl::forward(const at::Tensor& images) {
   const std::int64_t batch = x.size(0), moments = options_.moments();
   x = encoder_->forward(x.view({batch * moments, options_.num_patches(), options_.embedding}), is_training());
   return head_(temporal_->forward(x.view({batch, moments, options_.embedding}), is_training()));
+}
+
+void VisionTransformerImpl::take_parameters(const ParameterTensors& tensors, const std::string& prefix) {
+  encoder_->take_parameters(tensors, prefix);
 }
 
 at::Tensor VisionTransformerImpl::normalise(const at::Tensor& images) const {

@@ -85,7 +85,7 @@ class DenseSeriesModule final : public DenseMaskModule {
  public:
   DenseSeriesModule(at::Tensor terms, std::int64_t heads, bool absolute) : absolute_(absolute) {
     terms_ = register_buffer("terms", std::move(terms));
-    f_ = register_parameter("f", first_f(heads, static_cast<int>(terms_.size(1)) - 1));
+    learn("f", f_, first_f(heads, static_cast<int>(terms_.size(1)) - 1));
   }
 
   const at::Tensor& parameter() const override { return f_; }
@@ -111,7 +111,7 @@ class DenseProductModule final : public DenseMaskModule {
   DenseProductModule(at::Tensor terms, std::int64_t heads, const MaskOptions& options)
       : absolute_(options.absolute) {
     terms_ = register_buffer("terms", std::move(terms));
-    f_ = register_parameter("f", first_f(heads, options.max_hops, options.key_f));
+    learn("f", f_, first_f(heads, options.max_hops, options.key_f));
   }
 
   const at::Tensor& parameter() const override { return f_; }
@@ -145,7 +145,7 @@ class SparseSeriesModule final : public MaskModule {
  public:
   SparseSeriesModule(std::shared_ptr<GrfMask> walks, std::int64_t num_sets, bool absolute)
       : walks_(std::move(walks)), num_sets_(num_sets), absolute_(absolute) {
-    f_ = register_parameter("f", walks_->f().clone());
+    learn("f", f_, walks_->f().clone());
   }
 
   MaskPtr mask() const override {
@@ -186,7 +186,7 @@ class GatheredToeplitzModule final : public DenseMaskModule {
  public:
   GatheredToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads, bool absolute)
       : nodes_(num_tokens(grid)), absolute_(absolute) {
-    offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
+    learn("offsets", offsets_, at::ones({heads, num_offsets(grid)}));
     const at::Tensor node = at::arange(nodes_);
     at::Tensor index = at::zeros({nodes_, nodes_}, at::kLong);
     std::int64_t stride = nodes_;  // of a coordinate, the last one is the fastest
@@ -217,7 +217,7 @@ class ToeplitzModule final : public MaskModule {
  public:
   ToeplitzModule(const std::vector<std::int64_t>& grid, std::int64_t heads, bool absolute)
       : grid_(grid), transform_(absolute ? OffsetTransform::absolute : OffsetTransform::none) {
-    offsets_ = register_parameter("offsets", at::ones({heads, num_offsets(grid)}));
+    learn("offsets", offsets_, at::ones({heads, num_offsets(grid)}));
   }
 
   MaskPtr mask() const override { return std::make_shared<ToeplitzMask>(grid_, offsets_, transform_); }
@@ -232,7 +232,7 @@ class LearnedFeaturesModule final : public DenseMaskModule {
  public:
   LearnedFeaturesModule(std::int64_t nodes, const MaskSite& site, const MaskOptions& options)
       : absolute_(options.absolute) {
-    features_ = register_parameter("features", at::empty({site.heads, nodes, nodes}));
+    learn("features", features_, at::empty({site.heads, nodes, nodes}));
     // Independent columns, or all of them would learn the same; their products are 1 on average.
     const double scale = 1 / std::sqrt(static_cast<double>(nodes));
     fill_normal(features_, scale, scale, derive_seed(options.seed, static_cast<std::uint64_t>(site.layer)),

@@ -24,6 +24,18 @@ bool take_as(torch::nn::Module& module, const ParameterTensors& tensors, const s
 
 }  // namespace
 
+void MaskModule::learn(const std::string& name, at::Tensor& field, at::Tensor start) {
+  field = register_parameter(name, std::move(start));
+  learned_[name] = &field;
+}
+
+void MaskModule::take_parameters(const ParameterTensors& tensors, const std::string& prefix) {
+  for (const auto& [name, field] : learned_) {
+    take_tensor(*field, tensors, prefix + name);
+    if (field->scalar_type() != at::kDouble) *field = field->to(at::kFloat);
+  }
+}
+
 void take_parameters(torch::nn::Module& module, const ParameterTensors& tensors) {
   for (const auto& item : module.named_modules("", /*include_self=*/true)) {
     const std::string prefix = item.key().empty() ? "" : item.key() + ".";
