@@ -7,7 +7,8 @@
 #   TOPOMASK_PYTHON   the Python that has torch: the one that pip runs in where it builds, else the environment
 #                     variable of that name, else what scripts/setup.sh chose, else .venv of this project, else python3
 #
-# Sets TORCH_ROOT (the folder of the Python package) and TORCH_VERSION.
+# Sets TORCH_ROOT (the folder of the Python package), TORCH_VERSION, and TORCH_NCCL_INCLUDE: the folder of nccl.h in the
+# wheel of NCCL that torch brings along, or nothing.
 
 set(_supported_min 2.11)
 set(_supported_max 2.13)
@@ -62,6 +63,9 @@ if(NOT TARGET torch::cpu)
   endif()
   target_link_libraries(torch::cpu INTERFACE ${_gomp})
 endif()
+# Not the system's: it may be of another version than torch's.
+find_path(TORCH_NCCL_INCLUDE nccl.h PATHS ${TORCH_ROOT}/../nvidia/nccl/include NO_DEFAULT_PATH)
+mark_as_advanced(TORCH_NCCL_INCLUDE)
 if(NOT TARGET torch::cuda AND EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
   add_library(torch::cuda INTERFACE IMPORTED)
   # Nothing of ours calls into libtorch_cuda: it registers its kernels when it is loaded, so it must be. What it needs in turn

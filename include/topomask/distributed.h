@@ -1,15 +1,18 @@
 // Graphs, walks, masks and attention over several processes ("ranks"), each with a part of the nodes.
 //
 // The paper's remark that graph random features can be computed where the graph lies (Sec. 3.3), on the
-// engine the field has: torch.distributed's c10d, with Gloo between CPUs. Random words depend on (seed, node,
-// walk, hop) alone, so walks and features are those of one process, bit for bit; attention and its gradients
-// are the same up to rounding. See docs/howto/several-machines.md.
+// engine the field has: torch.distributed's c10d, with Gloo between CPUs and NCCL between GPUs. Random words
+// depend on (seed, node, walk, hop) alone, so walks and features are those of one process, bit for bit;
+// attention and its gradients are the same up to rounding. See docs/howto/several-machines.md.
+//
+// The graph and its walks stay on the CPU; masks and attention compute where f, q, k and v are.
 //
 // All functions that say "collective" must be called by every rank, in the same order. Where one rank fails,
 // or does not answer within the time limit, the others throw one sentence.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +32,16 @@ class Store;
 
 namespace topomask {
 
+// What carries tensors that lie on a GPU. Those on the CPU always go by Gloo.
+enum class RankBackend {
+  automatic,  // NCCL where every rank has a GPU of its own, else Gloo
+  gloo,       // through the memory of the host
+  nccl,       // from GPU to GPU; no two ranks may share one
+};
+
 struct RankOptions {
   double timeout_seconds = 60;  // for peers to come, and for each exchange
+  RankBackend backend = RankBackend::automatic;
 };
 
 class NodeExchange;
@@ -42,20 +53,21 @@ class Ranks {
  public:
   // One rank, which sends nothing.
   static RanksPtr alone();
-  // Gloo, from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them; alone where WORLD_SIZE
-  // is 1. Collective.
+  // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them. Where WORLD_SIZE is 1 it is
+  // alone, unless a backend was asked for by name. Collective.
   static RanksPtr from_environment(const RankOptions& options = {});
   static bool in_environment();  // whether RANK and WORLD_SIZE are set
-  // Gloo over a store that all ranks see. Collective.
+  // Over a store that all ranks see. Collective.
   static RanksPtr from_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                              const RankOptions& options = {});
   // The same over a file that all ranks see and none has written yet: ranks of one machine. Collective.
   static RanksPtr from_file(const std::string& path, int rank, int size, const RankOptions& options = {});
   // A group that exists, by its name in c10d's registry (Python: torch.distributed.group.WORLD.group_name).
-  // It must have a backend for CPU tensors.
+  // Tensors that it has no backend for go through the memory of one that it has.
   static RanksPtr from_group(const std::string& name);
   // R ranks as threads of this process, which share its cores; what one of them throws, this throws. For
-  // tests and small runs.
+  // tests and small runs on the CPU: of a GPU, autograd has one thread for all, where backward passes of two
+  // ranks would wait for each other.
   static void run_threads(int size, const std::function<void(const RanksPtr&)>& each,
                           const RankOptions& options = {});
   ~Ranks();
@@ -64,6 +76,14 @@ class Ranks {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Whether collectives go through a backend: of several ranks always, of one where it was asked for by name.
+  bool has_group() const { return group_ != nullptr; }
+  // The device that a word means on this rank, as parse_device; but "cuda" is the GPU that has its number on
+  // the machine (LOCAL_RANK, as torchrun sets it, modulo the number of GPUs). For GPUs it settles what
+  // carries their tensors; without it, Gloo does. Somebody else's group keeps its own backends. Collective.
+  c10::Device compute_on(const std::string& device) const;
+  // What carries tensors of a device: "gloo", "nccl", or "none" where nothing is sent.
+  std::string carrier(c10::Device device) const;
 
   // An exchange under way. `wait` returns what came: [sum of receive counts, ...].
   class Pending {
@@ -198,19 +218,20 @@ at::Tensor sample_walks(const DistributedGraph& graph, const WalkOptions& option
 // A row is interior where it meets own nodes alone; its attention needs no other rank.
 class DistributedGrfMask {
  public:
-  // f: [F] or [heads, F], float, the same on every rank. Its gradient is summed over the ranks, in their
-  // order. Collective, as all that follow.
+  // f: [F], [heads, F] or [heads, 2, F] (of queries and keys, as GrfMask), float, the same on every rank, on
+  // the device where the mask computes. Its gradient is summed over the ranks, in their order. Collective, as
+  // all that follow.
   DistributedGrfMask(DistributedGraph graph, const FeatureOptions& options, at::Tensor f,
                      WalkRoute route = WalkRoute::automatic);
   // One set of walks per row of f, as GrfMask::per_head.
   static std::shared_ptr<const DistributedGrfMask> per_head(DistributedGraph graph,
                                                             const FeatureOptions& options, at::Tensor f,
                                                             WalkRoute route = WalkRoute::automatic);
-  // The same walks; as many rows as before where each has its own.
+  // The same walks; as many rows as before where each has its own. It may be on another device.
   std::shared_ptr<const DistributedGrfMask> with_f(at::Tensor f) const;
 
   const RanksPtr& ranks() const;
-  const at::Tensor& f() const { return f_; }  // [heads, F]
+  const at::Tensor& f() const { return f_; }  // [heads, F] or [heads, 2, F]
   std::int64_t heads() const { return f_.size(0); }
   std::int64_t num_own() const;
   std::int64_t num_sets() const { return static_cast<std::int64_t>(sets_.size()); }  // of walks
@@ -246,9 +267,9 @@ class DistributedGrfMask {
 };
 
 // As attention() for one process, of rows of own nodes: q, k: [B, H, n, d], v: [B, H, n, d_v] or packed
-// [n, H, d]; float32, float64 or bfloat16 on the CPU. All ranks must agree on B, H, d, d_v, dtypes, options
-// and on what requires gradients. Engine::mask fetches the rows of K and V that the halo of M needs and
-// computes interior rows while they travel; Engine::feature exchanges partial sums of shared columns.
+// [n, H, d]; float32, float64 or bfloat16 on the device of f. All ranks must agree on B, H, d, d_v, dtypes,
+// options and on what requires gradients. Engine::mask fetches the rows of K and V that the halo of M needs
+// and computes interior rows while they travel; Engine::feature exchanges partial sums of shared columns.
 // Collective; so is the backward pass.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const DistributedGrfMask& mask, const AttentionOptions& options = {});
@@ -261,5 +282,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 template <>
 std::span<const Word<WalkRoute>> words<WalkRoute>();
+template <>
+std::span<const Word<RankBackend>> words<RankBackend>();
 
 }  // namespace topomask

@@ -69,7 +69,7 @@ MaskPtr make_mask(const MaskRequest& request);
 struct WalkMaskPlan {
   FeatureOptions features;
   Normalisation normalisation = Normalisation::symmetric;
-  at::Tensor f;           // [heads, terms]
+  at::Tensor f;           // [heads, terms], or [heads, 2, terms] where the keys have their own
   bool per_head = false;  // each head has walks of its own, see GrfMask::per_head
 };
 WalkMaskPlan plan_walk_mask(MaskRequest request);

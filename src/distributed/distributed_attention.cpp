@@ -1,6 +1,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -57,26 +58,66 @@ std::pair<at::Tensor, at::Tensor> boundary_operands(const MaskRows& rows, const 
           at::cat({v.index_select(2, rows.touched), v_halo}, 2).contiguous()};
 }
 
+at::Tensor first_rows(const at::Tensor& x, std::int64_t rows) {
+  return x.size(2) == rows ? x : x.narrow(2, 0, rows);
+}
+
+// A piece of M applied to rows that need not fill it up (see MaskPiece).
+EngineResult forward_piece(const MaskPiece& piece, const EngineInputs& rows, const at::Tensor& values,
+                           bool learning) {
+  if (piece.empty()) {
+    const at::Tensor nothing = at::empty({0}, rows.v.options());
+    std::vector<std::int64_t> sizes = rows.q.sizes().vec();
+    sizes[3] = rows.v.size(3);
+    return {at::zeros(sizes, rows.v.options()), {nothing, nothing, nothing}};
+  }
+  EngineResult result = mask_engine_forward(
+      {with_empty_rows(rows.q, piece.query_rows()), with_empty_rows(rows.k, piece.key_rows()),
+       with_empty_rows(rows.v, piece.key_rows()), rows.rule},
+      {{piece.pattern(), values}}, learning);
+  result.out = first_rows(result.out, rows.q.size(2));
+  return result;
+}
+
+// `result`: what the forward pass gave and saved.
+EngineGradients backward_piece(const MaskPiece& piece, const at::Tensor& grad_out, const EngineInputs& rows,
+                               const at::Tensor& values, const EngineResult& result, bool mask_learns) {
+  if (piece.empty())
+    return {at::zeros_like(rows.q), at::zeros_like(rows.k), at::zeros_like(rows.v), {at::zeros_like(values)}};
+  EngineGradients found = mask_engine_backward(
+      with_empty_rows(grad_out, piece.query_rows()),
+      {with_empty_rows(rows.q, piece.query_rows()), with_empty_rows(rows.k, piece.key_rows()),
+       with_empty_rows(rows.v, piece.key_rows()), rows.rule},
+      {{piece.pattern(), values}}, {with_empty_rows(result.out, piece.query_rows()), result.saved},
+      mask_learns);
+  found.q = first_rows(found.q, rows.q.size(2));
+  found.k = first_rows(found.k, rows.k.size(2));
+  found.v = first_rows(found.v, rows.v.size(2));
+  return found;
+}
+
 class DistributedMaskAttention : public torch::autograd::Function<DistributedMaskAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& interior_values,
                             const at::Tensor& boundary_values, const c10::intrusive_ptr<MaskCall>& call) {
     const at::NoGradGuard no_graph;
-    const MaskRows& rows = call->symbolic->rows();
+    const MaskRows& rows = call->symbolic->rows(q.device());
     const at::Tensor& send = rows.exchange.send_rows();
     Ranks::Pending pending =
         rows.exchange.start(packed_rows(k.index_select(2, send), v.index_select(2, send)), "K and V");
-    const EngineResult interior = mask_engine_forward(
-        {q, k, v, call->rule}, {{rows.interior.pattern(), interior_values}}, call->learning);
+    const EngineResult interior =
+        forward_piece(rows.interior, {q, k, v, call->rule}, interior_values, call->learning);
     const at::Tensor message = pending.wait();
     const auto [k_boundary, v_boundary] = boundary_operands(rows, k, v, message);
     const EngineResult boundary =
-        mask_engine_forward({q.index_select(2, rows.rows), k_boundary, v_boundary, call->rule},
-                            {{rows.boundary.pattern(), boundary_values}}, call->learning);
+        forward_piece(rows.boundary, {q.index_select(2, rows.rows), k_boundary, v_boundary, call->rule},
+                      boundary_values, call->learning);
     at::Tensor out = interior.out;
     out.index_copy_(2, rows.rows, boundary.out);
     if (call->learning) {
+      // 1 / D_i of 0: no gradient comes back through these rows of the interior.
+      if (!rows.interior.empty()) at::Tensor(interior.saved[0]).index_fill_(2, rows.rows, 0);
       variable_list saved = {q, k, v, out, k_boundary, v_boundary, interior_values, boundary_values};
       saved.insert(saved.end(), interior.saved.begin(), interior.saved.end());
       saved.insert(saved.end(), boundary.saved.begin(), boundary.saved.end());
@@ -90,36 +131,28 @@ class DistributedMaskAttention : public torch::autograd::Function<DistributedMas
     const at::NoGradGuard no_graph;
     const variable_list saved = context->get_saved_variables();
     const auto call = c10::static_intrusive_pointer_cast<MaskCall>(context->saved_data["call"].toCapsule());
-    const MaskRows& rows = call->symbolic->rows();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
+    const MaskRows& rows = call->symbolic->rows(q.device());
     const at::Tensor grad_out = grads[0].contiguous();
     const bool mask_learns = context->needs_input_grad(3) || context->needs_input_grad(4);
     const std::int64_t touched = rows.touched.numel(), halo = rows.exchange.num_received();
 
-    EngineGradients boundary = {
-        at::Tensor(), at::zeros_like(saved[4]), at::zeros_like(saved[5]), {at::zeros_like(saved[7])}};
-    if (rows.rows.numel() > 0) {
-      boundary = mask_engine_backward(
-          grad_out.index_select(2, rows.rows), {q.index_select(2, rows.rows), saved[4], saved[5], call->rule},
-          {{rows.boundary.pattern(), saved[7]}},
-          {out.index_select(2, rows.rows), {saved[11], saved[12], saved[13]}}, mask_learns);
-    }
+    const EngineGradients boundary =
+        backward_piece(rows.boundary, grad_out.index_select(2, rows.rows),
+                       {q.index_select(2, rows.rows), saved[4], saved[5], call->rule}, saved[7],
+                       {out.index_select(2, rows.rows), {saved[11], saved[12], saved[13]}}, mask_learns);
     // Gradients of the halo's rows go to their owners while the interior is computed.
     Ranks::Pending pending = rows.exchange.start_back(
         packed_rows(boundary.k.narrow(2, touched, halo), boundary.v.narrow(2, touched, halo)),
         "gradients of K and V");
-    EngineGradients found =
-        q.size(2) > 0
-            ? mask_engine_backward(grad_out, {q, k, v, call->rule}, {{rows.interior.pattern(), saved[6]}},
-                                   {out, {saved[8], saved[9], saved[10]}}, mask_learns)
-            : EngineGradients{
-                  at::zeros_like(q), at::zeros_like(k), at::zeros_like(v), {at::zeros_like(saved[6])}};
-    if (rows.rows.numel() > 0) found.q.index_copy_(2, rows.rows, boundary.q);
+    EngineGradients found = backward_piece(rows.interior, grad_out, {q, k, v, call->rule}, saved[6],
+                                           {out, {saved[8], saved[9], saved[10]}}, mask_learns);
+    found.q.index_copy_(2, rows.rows, boundary.q);
     found.k.index_add_(2, rows.touched, boundary.k.narrow(2, 0, touched));
     found.v.index_add_(2, rows.touched, boundary.v.narrow(2, 0, touched));
     const auto [k_sent, v_sent] = unpacked_rows(pending.wait(), k, v);
-    found.k.index_add_(2, rows.exchange.send_rows(), k_sent);
-    found.v.index_add_(2, rows.exchange.send_rows(), v_sent);
+    rows.exchange.add_back(found.k, 2, k_sent);
+    rows.exchange.add_back(found.v, 2, v_sent);
     variable_list all = {found.q, found.k, found.v, at::Tensor(), at::Tensor(), at::Tensor()};
     if (mask_learns) {
       all[3] = found.mask[0];
@@ -142,10 +175,9 @@ at::Tensor attend_block(const ColumnsCall& call, const at::Tensor& q, const at::
   const at::Tensor columns =
       (k.unsqueeze(-1) * v1.unsqueeze(-2)).permute({1, 2, 0, 3, 4}).reshape({heads, n, batch * block * d});
   Symbolic& symbolic = *call.symbolic;
-  const at::Tensor image =
-      multiply_by_columns(symbolic.columns(), symbolic.features, f, columns, /*transposed=*/false)
-          .view({heads, n, batch, block, d})
-          .permute({2, 0, 1, 3, 4});
+  const at::Tensor image = multiply_by_columns(symbolic.columns(f.device()), f, columns, /*transposed=*/false)
+                               .view({heads, n, batch, block, d})
+                               .permute({2, 0, 1, 3, 4});
   return (q.unsqueeze(-1) * image).sum(3);
 }
 
@@ -200,7 +232,6 @@ struct LocalCall {
   LocalCall(const Ranks& ranks, const at::Tensor& given_q, const at::Tensor& given_k,
             const at::Tensor& given_v, const AttentionOptions& options, Engine engine)
       : packed(given_q.dim() == 3), dtype(given_v.scalar_type()) {
-    check(given_q.is_cpu(), "attention: ranks work on the CPU, got q on {}", given_q.device().str());
     const auto work = given_q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto rows = [&](const at::Tensor& x) {
       return (packed ? x.permute({1, 0, 2}).unsqueeze(0) : x).to(work).contiguous();
@@ -270,6 +301,8 @@ Engine choose_engine(const DistributedGrfMask& mask, const AttentionOptions& opt
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const DistributedGrfMask& mask, const AttentionOptions& options) {
   check_attention_operands(q, k, v, "distributed grf", mask.num_own(), mask.heads(), options);
+  check(q.device() == mask.f().device(), "attention: f of the mask must be on {} as q, got {}",
+        q.device().str(), mask.f().device().str());
   const Engine engine = choose_engine(mask, options, q.size(-1), v.size(-1));
   const LocalCall call(*mask.ranks(), q, k, v, options, engine);
   const at::Tensor f = with_summed_gradient(mask.ranks(), mask.f());

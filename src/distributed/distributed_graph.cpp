@@ -322,10 +322,9 @@ at::Tensor DistributedGraph::degrees() const {
 }
 
 at::Tensor DistributedGraph::halo_rows(const at::Tensor& own) const {
-  check(own.dim() >= 1 && own.size(0) == num_own() && own.is_cpu(),
-        "DistributedGraph: expected one row for each of {} own nodes on the CPU, got {}", num_own(),
-        describe(own));
-  return halo_->start(own.index_select(0, halo_->send_rows()), "the halo").wait();
+  check(own.dim() >= 1 && own.size(0) == num_own(),
+        "DistributedGraph: expected one row for each of {} own nodes, got {}", num_own(), describe(own));
+  return halo_->start(own.index_select(0, halo_->send_rows().to(own.device())), "the halo").wait();
 }
 
 DistributedGraph DistributedGraph::normalised(Normalisation how) const {

@@ -253,9 +253,11 @@ PlacedRows coalesce_visits(const DistributedGraph& graph, const WalkPlan& plan,
       rows.place.push_back(place_of.at(found.col.begin()[entries]));
     rows.row_ptr.push_back(entries);
   }
+  rows.place.shrink_to_fit();
   rows.col.assign(found.col.begin(), found.col.end());
   rows.hop.assign(found.hop.begin(), found.hop.end());
   rows.load.assign(found.load.begin(), found.load.end());
+  rows.deposit_ptr.reserve(rows.col.size() + 1);
   for (const std::int32_t count : found.deposits_in_entry)
     rows.deposit_ptr.push_back(rows.deposit_ptr.back() + count);
   return rows;

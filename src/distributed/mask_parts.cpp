@@ -1,9 +1,9 @@
 #include "distributed/mask_parts.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <tuple>
@@ -15,9 +15,6 @@
 #include "graph/tensors.h"
 
 namespace topomask {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 namespace {
 
@@ -43,6 +40,16 @@ struct FeatureView {
 // Rows of features with columns of any numbering, which end up in ascending order.
 class FeatureBuilder {
  public:
+  // Room for as much as there can be: what grows by itself would take up to twice the memory.
+  void reserve(const FeatureView& most) {
+    const auto entries = static_cast<std::size_t>(most.nnz),
+               deposits = static_cast<std::size_t>(most.deposit_ptr[most.nnz]);
+    row_ptr_.reserve(static_cast<std::size_t>(most.rows) + 1);
+    col_.reserve(entries);
+    deposit_ptr_.reserve(entries + 1);
+    hop_.reserve(deposits);
+    load_.reserve(deposits);
+  }
   void add(std::int32_t column, const std::int16_t* hop, const float* load, std::int64_t deposits) {
     row_.push_back({column, hop, load, deposits});
   }
@@ -63,16 +70,22 @@ class FeatureBuilder {
   }
   WalkFeatures finish(std::int64_t num_columns) {
     WalkFeatures features;
-    features.row_ptr = take_vector(std::move(row_ptr_));
-    features.col = take_vector(std::move(col_));
-    features.deposit_ptr = take_vector(std::move(deposit_ptr_));
-    features.hop = take_vector(std::move(hop_));
-    features.load = take_vector(std::move(load_));
+    features.row_ptr = taken(row_ptr_);
+    features.col = taken(col_);
+    features.deposit_ptr = taken(deposit_ptr_);
+    features.hop = taken(hop_);
+    features.load = taken(load_);
     features.num_columns = num_columns;
     return features;
   }
 
  private:
+  template <class Value>
+  static at::Tensor taken(std::vector<Value>& values) {
+    if (values.capacity() > values.size() + values.size() / 8) values.shrink_to_fit();
+    return take_vector(std::move(values));
+  }
+
   struct Entry {
     std::int32_t column;
     const std::int16_t* hop;
@@ -103,13 +116,29 @@ std::shared_ptr<const SparsePattern> pattern_with(const WalkFeatures& features) 
       SparsePattern::from_rows(features.row_ptr, features.col, features.num_columns));
 }
 
-MaskPiece make_piece(WalkFeatures query, WalkFeatures key) {
+// The same as a square matrix on a GPU.
+WalkFeatures square_on(c10::Device gpu, WalkFeatures features, std::int64_t side) {
+  const std::int64_t rows = features.num_nodes();
+  if (side > rows) {
+    const at::Tensor end = features.row_ptr.narrow(0, rows, 1);
+    features.row_ptr = at::cat({features.row_ptr, end.expand({side - rows})});
+  }
+  features.num_columns = side;
+  return features.to(gpu);
+}
+
+MaskPiece make_piece(WalkFeatures query, WalkFeatures key, c10::Device device) {
   MaskPiece piece;
+  const bool one_hot = !key.row_ptr.defined(), same = !one_hot && key.col.is_same(query.col);
+  if (device.is_cuda()) {
+    const std::int64_t side = std::max({query.num_nodes(), query.num_columns, one_hot ? 0 : key.num_nodes()});
+    query = square_on(device, std::move(query), side);
+    if (!one_hot) key = same ? query : square_on(device, std::move(key), side);
+  }
   piece.query = std::move(query);
   piece.key = std::move(key);
   piece.query_pattern = pattern_with(piece.query);
-  if (!piece.key.row_ptr.defined()) return piece;
-  const bool same = piece.key.col.is_same(piece.query.col);
+  if (one_hot || piece.empty()) return piece;
   piece.product =
       make_product_patterns(piece.query_pattern, same ? piece.query_pattern : pattern_with(piece.key));
   return piece;
@@ -199,13 +228,30 @@ RemoteKeys fetch_remote_keys(const DistributedGraph& graph, const FeatureView& q
 
 }  // namespace
 
-at::Tensor MaskPiece::values(const at::Tensor& f) const {
-  const at::Tensor of_query = query.values(f);
-  if (one_hot_keys()) return of_query;
-  return sparse_product(product, of_query, product.key == product.query ? of_query : key.values(f));
+at::Tensor with_empty_rows(const at::Tensor& x, std::int64_t rows) {
+  const std::int64_t missing = rows - x.size(-2);
+  return missing == 0 ? x : at::constant_pad_nd(x, {0, 0, 0, missing});
 }
 
-MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features) {
+at::Tensor query_part(const at::Tensor& f) {
+  return f.dim() == 3 ? f.select(1, 0) : f;
+}
+
+at::Tensor key_part(const at::Tensor& f) {
+  return f.dim() == 3 ? f.select(1, 1) : f;
+}
+
+at::Tensor MaskPiece::values(const at::Tensor& f) const {
+  // Stays part of the autograd graph: the backward pass is collective, so every rank must take part in it.
+  if (empty()) return f.flatten(1).narrow(1, 0, 0);
+  const at::Tensor of_query = query.values(query_part(f));
+  if (one_hot_keys()) return of_query;
+  const bool same = product.key == product.query && f.dim() == 2;
+  return sparse_product(product, of_query, same ? of_query : key.values(key_part(f)));
+}
+
+MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features,
+                        c10::Device device) {
   const bool one_hot = features.ensembles == Ensembles::asymmetric;
   const FeatureView query(features.query), key(one_hot ? features.query : features.key);
   const auto own = static_cast<std::int32_t>(graph.num_own());
@@ -232,18 +278,11 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
   met = distinct(std::move(met));
 
   MaskRows result;
-  const bool shared = !one_hot && features.key.features.col.is_same(features.query.features.col);
   {
-    FeatureBuilder of_query, of_key;
-    for (std::int32_t i = 0; i < own; ++i) {
-      for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1] && !at_boundary[i]; ++e)
-        of_query.add(query.place[e] - first, query, e);
-      of_query.end_row();
-    }
-    WalkFeatures left = of_query.finish(own), right;
-    if (shared && rows.empty()) {
-      right = left;
-    } else if (!one_hot) {
+    WalkFeatures left, right;
+    if (!one_hot) {
+      FeatureBuilder of_key;
+      of_key.reserve(key);
       for (std::int32_t i = 0; i < own; ++i) {
         for (std::int64_t e = key.row_ptr[i]; e < key.row_ptr[i + 1]; ++e) {
           if (is_own(key.place[e])) of_key.add(key.place[e] - first, key, e);
@@ -252,7 +291,23 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
       }
       right = of_key.finish(own);
     }
-    result.interior = make_piece(std::move(left), std::move(right));
+    // Where queries and keys share their walks they share their rows here, too, which halves the memory and
+    // the gradients of M. What the few rows of the boundary give is thrown away.
+    constexpr std::size_t kFew = 8;
+    const bool shared = !one_hot && features.key.features.col.is_same(features.query.features.col);
+    if (shared && kFew * rows.size() <= static_cast<std::size_t>(own)) {
+      left = right;
+    } else {
+      FeatureBuilder of_query;
+      of_query.reserve(query);
+      for (std::int32_t i = 0; i < own; ++i) {
+        for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1] && !at_boundary[i]; ++e)
+          of_query.add(query.place[e] - first, query, e);
+        of_query.end_row();
+      }
+      left = of_query.finish(own);
+    }
+    result.interior = make_piece(std::move(left), std::move(right), device);
   }
 
   std::vector<std::int64_t> touched;
@@ -276,7 +331,7 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
       of_query.end_row();
     }
     result.boundary =
-        make_piece(of_query.finish(static_cast<std::int64_t>(touched.size() + halo.size())), right);
+        make_piece(of_query.finish(static_cast<std::int64_t>(touched.size() + halo.size())), right, device);
   } else {
     for (const std::int64_t i : rows) {
       for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1]; ++e)
@@ -304,15 +359,16 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
       halo.push_back(entry.row);
     }
     const auto columns = static_cast<std::int64_t>(met.size());
-    result.boundary = make_piece(of_query.finish(columns), of_key.finish(columns));
+    result.boundary = make_piece(of_query.finish(columns), of_key.finish(columns), device);
   }
-  result.rows = take_vector(std::move(rows));
-  result.touched = take_vector(std::move(touched));
-  result.exchange = NodeExchange(graph.ranks(), graph.begin(), halo);
+  result.rows = take_vector(std::move(rows)).to(device);
+  result.touched = take_vector(std::move(touched)).to(device);
+  result.exchange = NodeExchange(graph.ranks(), graph.begin(), halo).to(device);
   return result;
 }
 
-MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features) {
+MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features,
+                              c10::Device device) {
   const auto own = static_cast<std::int32_t>(graph.num_own());
   const auto first =
       static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())]);
@@ -339,10 +395,16 @@ MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFe
       }
     }
     MaskColumns::Side side;
-    side.pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(
-        of.features.row_ptr, take_vector(std::move(col)), own + static_cast<std::int64_t>(others.size())));
-    side.order = take_vector(std::move(order));
-    side.exchange = NodeExchange(graph.ranks(), graph.begin(), others);
+    WalkFeatures renumbered;  // no deposits: the pattern alone
+    renumbered.row_ptr = of.features.row_ptr;
+    renumbered.col = take_vector(std::move(col));
+    renumbered.deposit_ptr = renumbered.hop = renumbered.load = at::empty({0});
+    renumbered.num_columns = own + static_cast<std::int64_t>(others.size());
+    if (device.is_cuda()) renumbered = square_on(device, renumbered, renumbered.num_columns);
+    side.pattern = pattern_with(renumbered);
+    side.features = of.features.to(device);
+    side.order = take_vector(std::move(order)).to(device);
+    side.exchange = NodeExchange(graph.ranks(), graph.begin(), others).to(device);
     return side;
   };
   MaskColumns columns;
@@ -390,113 +452,6 @@ PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures&
 
 Engine engine_for(const PairCounts& counts, double m, double d_v) {
   return counts.pairs * (m + d_v) <= counts.entries * m * (d_v + 1) ? Engine::mask : Engine::feature;
-}
-
-namespace {
-
-template <class State>
-struct RankState : torch::CustomClassHolder {
-  explicit RankState(State of) : state(std::move(of)) {}
-  State state;
-};
-
-template <class State>
-const State& state_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<RankState<State>>(context->saved_data["state"].toCapsule())
-      ->state;
-}
-
-class SummedGradient : public torch::autograd::Function<SummedGradient> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const c10::intrusive_ptr<RankState<RanksPtr>>& ranks) {
-    context->saved_data["state"] = c10::IValue::make_capsule(ranks);
-    return x.clone();
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    return {state_of<RanksPtr>(context)->sum(grads[0], "gradients"), at::Tensor()};
-  }
-};
-
-class SumOverRanks : public torch::autograd::Function<SumOverRanks> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const c10::intrusive_ptr<RankState<RanksPtr>>& ranks) {
-    context->saved_data["state"] = c10::IValue::make_capsule(ranks);
-    return ranks->state->sum(x, "sums");
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    return {state_of<RanksPtr>(context)->sum(grads[0], "gradients"), at::Tensor()};
-  }
-};
-
-// [H, n, C] -> [H, n + u, C]: own columns, then those of others as their owners have them.
-at::Tensor extended(const NodeExchange& exchange, const at::Tensor& own) {
-  const at::Tensor sent = own.index_select(1, exchange.send_rows()).transpose(0, 1);
-  return at::cat({own, exchange.start(sent, "columns").wait().transpose(0, 1)}, 1);
-}
-
-// Its transpose: what is known here of others' columns is added to theirs, in the order of ranks.
-at::Tensor reduced(const NodeExchange& exchange, const at::Tensor& all) {
-  const std::int64_t own = all.size(1) - exchange.num_received();
-  const at::Tensor others = all.narrow(1, own, exchange.num_received()).transpose(0, 1);
-  at::Tensor sums = all.narrow(1, 0, own).clone(at::MemoryFormat::Contiguous);
-  const at::Tensor received = exchange.start_back(others, "partial sums").wait().transpose(0, 1);
-  return sums.index_add_(1, exchange.send_rows(), received);
-}
-
-// `back`: reduced, else extended; each is the other's gradient.
-class MoveColumns : public torch::autograd::Function<MoveColumns> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const c10::intrusive_ptr<RankState<NodeExchange>>& exchange, bool back) {
-    context->saved_data["state"] = c10::IValue::make_capsule(exchange);
-    context->saved_data["back"] = back;
-    return back ? reduced(exchange->state, x) : extended(exchange->state, x);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    const NodeExchange& exchange = state_of<NodeExchange>(context);
-    const bool back = context->saved_data["back"].toBool();
-    return {back ? extended(exchange, grads[0]) : reduced(exchange, grads[0]), at::Tensor(), at::Tensor()};
-  }
-};
-
-at::Tensor move_columns(const NodeExchange& exchange, const at::Tensor& x, bool back) {
-  return MoveColumns::apply(x, c10::make_intrusive<RankState<NodeExchange>>(exchange), back);
-}
-
-}  // namespace
-
-at::Tensor with_summed_gradient(const RanksPtr& ranks, const at::Tensor& x) {
-  if (ranks->size() == 1 || !x.requires_grad()) return x;
-  return SummedGradient::apply(x, c10::make_intrusive<RankState<RanksPtr>>(ranks));
-}
-
-at::Tensor sum_over_ranks(const RanksPtr& ranks, const at::Tensor& x) {
-  return ranks->size() == 1 ? x : SumOverRanks::apply(x, c10::make_intrusive<RankState<RanksPtr>>(ranks));
-}
-
-at::Tensor multiply_by_columns(const MaskColumns& columns, const DistributedFeatures& features,
-                               const at::Tensor& f, const at::Tensor& x, bool transposed) {
-  const auto values_of = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side) {
-    return of.features.values(f).index_select(1, side.order).to(x.scalar_type());
-  };
-  // A^T x, summed at the owners of its rows; and A z of what they have.
-  const auto gathered = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side,
-                            const at::Tensor& columns_in) {
-    const at::Tensor part = sparse_matmul(side.pattern, values_of(of, side), columns_in, /*transposed=*/true);
-    return move_columns(side.exchange, part, /*back=*/true);
-  };
-  const auto spread = [&](const DistributedWalkFeatures& of, const MaskColumns::Side& side,
-                          const at::Tensor& columns_in) {
-    return sparse_matmul(side.pattern, values_of(of, side),
-                         move_columns(side.exchange, columns_in, /*back=*/false), /*transposed=*/false);
-  };
-  if (!columns.key.pattern) {
-    return transposed ? gathered(features.query, columns.query, x) : spread(features.query, columns.query, x);
-  }
-  return transposed ? spread(features.key, columns.key, gathered(features.query, columns.query, x))
-                    : spread(features.query, columns.query, gathered(features.key, columns.key, x));
 }
 
 }  // namespace topomask

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,39 +16,54 @@
 
 namespace topomask {
 
-// Some rows of M = Phi Psi^T. Rows and columns have numbers of their own, and so have the columns of Phi.
+// Some rows of M = Phi Psi^T. Rows and columns have numbers of their own, and so have the columns of Phi. The
+// kernels of a GPU take square matrices alone: there, rows and columns without entries make up what is
+// missing.
 struct MaskPiece {
   WalkFeatures query, key;  // key: undefined tensors where the keys are one-hot
   std::shared_ptr<const SparsePattern> query_pattern;
   ProductPatterns product;  // empty where the keys are one-hot
 
+  bool empty() const { return query.nnz() == 0; }
   bool one_hot_keys() const { return product.product == nullptr; }
+  std::int64_t query_rows() const { return query.num_nodes(); }
+  std::int64_t key_rows() const { return one_hot_keys() ? query.num_columns : key.num_nodes(); }
   const std::shared_ptr<const SparsePattern>& pattern() const {
     return one_hot_keys() ? query_pattern : product.product;
   }
-  at::Tensor values(const at::Tensor& f) const;  // [heads, nnz]; differentiable in f
+  // f: [heads, terms] or, with an f of the keys' own, [heads, 2, terms]. [heads, nnz]; differentiable in f.
+  at::Tensor values(const at::Tensor& f) const;
 };
+at::Tensor query_part(const at::Tensor& f);  // [heads, terms]
+at::Tensor key_part(const at::Tensor& f);
+
+// [..., rows, C] of [..., fewer, C]: rows of zeros behind the others.
+at::Tensor with_empty_rows(const at::Tensor& x, std::int64_t rows);
 
 // Own rows, split by whether they need other ranks.
 struct MaskRows {
-  MaskPiece interior;     // [n, n] in own rows; those of the boundary are empty
+  MaskPiece interior;     // [n, n] in own rows; those of the boundary do not count
   MaskPiece boundary;     // [b, t + h]: the columns are `touched`, then the halo
   at::Tensor rows;        // [b] int64: the own rows of the boundary
   at::Tensor touched;     // [t] int64: own nodes that they meet
   NodeExchange exchange;  // of the h nodes of the halo
 };
-MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features);
+// Tensors end up on the device. Collective, as all that make something here.
+MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures& features,
+                        c10::Device device);
 
 // Phi and Psi with the columns of others behind the own ones.
 struct MaskColumns {
   struct Side {
-    std::shared_ptr<const SparsePattern> pattern;  // [n, n + u]
+    std::shared_ptr<const SparsePattern> pattern;  // [n, n + u], on a GPU with u empty rows
+    WalkFeatures features;                         // as they were sampled
     at::Tensor order;       // [nnz] int64: where the pattern's entries stand in the features
     NodeExchange exchange;  // of the u columns of others
   };
   Side query, key;  // key: no pattern where the keys are one-hot
 };
-MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features);
+MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features,
+                              c10::Device device);
 
 // sum over columns of (entries of Phi) x (entries of Psi), and the entries of both, over all ranks.
 // Collective.
@@ -63,16 +79,18 @@ struct DistributedGrfMask::Symbolic {
   explicit Symbolic(std::shared_ptr<const DistributedGraph> of) : graph(std::move(of)) {}
   std::shared_ptr<const DistributedGraph> graph;
   DistributedFeatures features;
-  std::once_flag rows_once, columns_once, pairs_once;
-  MaskRows rows_;
-  MaskColumns columns_;
+  std::once_flag pairs_once;
+  std::mutex parts_mutex;
+  std::unordered_map<c10::Device, MaskRows> rows_;
+  std::unordered_map<c10::Device, MaskColumns> columns_;
   PairCounts pairs_;
   // Without gradients the values of M stay as they are for as long as f does, found by its numbers.
   std::mutex mutex;
   at::Tensor kept_f, kept_interior, kept_boundary;
 
-  const MaskRows& rows();
-  const MaskColumns& columns();
+  // Where f is.
+  const MaskRows& rows(c10::Device device);
+  const MaskColumns& columns(c10::Device device);
   const PairCounts& pairs();
   // Those of M: interior, boundary; [heads, nnz] each.
   std::pair<at::Tensor, at::Tensor> values(const at::Tensor& f);
@@ -84,7 +102,7 @@ at::Tensor with_summed_gradient(const RanksPtr& ranks, const at::Tensor& x);
 at::Tensor sum_over_ranks(const RanksPtr& ranks, const at::Tensor& x);
 
 // M x, or M^T x, for an f whose gradient need not be summed.
-at::Tensor multiply_by_columns(const MaskColumns& columns, const DistributedFeatures& features,
-                               const at::Tensor& f, const at::Tensor& x, bool transposed);
+at::Tensor multiply_by_columns(const MaskColumns& columns, const at::Tensor& f, const at::Tensor& x,
+                               bool transposed);
 
 }  // namespace topomask

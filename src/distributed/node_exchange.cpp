@@ -35,6 +35,26 @@ NodeExchange::NodeExchange(RanksPtr ranks, const std::vector<std::int64_t>& begi
   send_rows_ = take_vector(std::move(rows));
 }
 
+NodeExchange NodeExchange::to(c10::Device device) const {
+  NodeExchange moved = *this;
+  moved.send_rows_ = send_rows_.to(device);
+  return moved;
+}
+
+void NodeExchange::add_back(at::Tensor& target, std::int64_t axis, const at::Tensor& received) const {
+  if (target.is_cpu()) {
+    target.index_add_(axis, send_rows_, received);
+    return;
+  }
+  // A GPU adds in any order; but of one rank each row comes once.
+  std::int64_t first = 0;
+  for (const std::int64_t count : send_counts_) {
+    if (count > 0)
+      target.index_add_(axis, send_rows_.narrow(0, first, count), received.narrow(axis, first, count));
+    first += count;
+  }
+}
+
 Ranks::Pending NodeExchange::start(const at::Tensor& rows, const std::string& what) const {
   return ranks_->start_exchange(rows, send_counts_, receive_counts_, what);
 }

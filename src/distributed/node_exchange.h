@@ -25,11 +25,15 @@ class NodeExchange {
   std::int64_t num_sent() const { return send_rows_.defined() ? send_rows_.size(0) : 0; }
   // [num_sent] int64: own rows to send, rank by rank.
   const at::Tensor& send_rows() const { return send_rows_; }
+  // The same with send_rows on another device, for rows that lie there.
+  NodeExchange to(c10::Device device) const;
 
   // Forward: [num_sent, ...] -> [num_received, ...], in the order of the places. Collective.
   Ranks::Pending start(const at::Tensor& rows, const std::string& what) const;
   // Its transpose: [num_received, ...] -> [num_sent, ...].
   Ranks::Pending start_back(const at::Tensor& rows, const std::string& what) const;
+  // What came back, added to own rows in the order of ranks: target[send_rows] += received along `axis`.
+  void add_back(at::Tensor& target, std::int64_t axis, const at::Tensor& received) const;
 
  private:
   RanksPtr ranks_;

@@ -1,8 +1,10 @@
-// The only file that knows c10d. Collectives go to the group's backend for CPU tensors.
+// Groups of c10d and the two collectives of which all others are made (collectives.cpp). Beside this file,
+// meeting.cpp and nccl.cpp know c10d.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,121 +19,46 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/gpu.h"
+#include "core/hash.h"
 #include "core/parallel.h"
 #include "core/tensors.h"
+#include "topomask/device.h"
 #include "topomask/distributed.h"
 
 #ifdef TOPOMASK_WITH_GLOO
 #define USE_C10D_GLOO  // what the wheel was built with; its headers do not say so themselves
-#include <c10/util/Logging.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "distributed/meeting.h"
+#include "distributed/nccl.h"
 #endif
 
 namespace topomask {
+
+namespace {
+
+c10::Device own_device(const std::string& word) {
+  const char* local = std::getenv("LOCAL_RANK");
+  if (word != "cuda" || local == nullptr || num_gpus() == 0) return parse_device(word);
+  int number = 0;
+  const std::string_view text = local;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  check(error == std::errc() && end == text.data() + text.size() && number >= 0,
+        "ranks: expected a number from 0 in the environment variable LOCAL_RANK, got '{}'", text);
+  return parse_device(fmt::format("cuda:{}", number % num_gpus()));
+}
+
+}  // namespace
 
 #ifdef TOPOMASK_WITH_GLOO
 
 namespace {
 
 using std::chrono::milliseconds;
-
-milliseconds limit_of(const RankOptions& options) {
-  check(options.timeout_seconds > 0 && options.timeout_seconds < 1e6,
-        "ranks: the time limit must be above 0 and below 1e6 seconds, got {}", options.timeout_seconds);
-  return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(options.timeout_seconds * 1000)));
-}
-
-std::string seconds_text(milliseconds limit) {
-  return fmt::format("{:g} s", static_cast<double>(limit.count()) / 1000);
-}
-
-// Torch logs what it throws as well, with a trace of calls: nobody needs that beside our sentence.
-class QuietTorch {
-#ifndef C10_USE_GLOG
- public:
-  QuietTorch() : level_(FLAGS_caffe2_log_level) {
-    FLAGS_caffe2_log_level = 3;
-  }  // fatal errors alone
-  ~QuietTorch() {
-    FLAGS_caffe2_log_level = level_;
-  }
-  QuietTorch(const QuietTorch&) = delete;
-  QuietTorch& operator=(const QuietTorch&) = delete;
-
- private:
-  int level_;
-#endif
-};
-
-// The first line of a message, without the place in torch's sources that it begins with.
-std::string first_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  text = text.substr(0, text.find('\n'));
-  if (text.starts_with('[')) text = text.substr(std::min(text.size(), text.find(']') + 2));
-  const std::size_t end = text.find(". ");
-  return text.substr(0, end);
-}
-
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
-
-int environment_number(const char* name, int least, int most) {
-  const char* value = environment(name);
-  check(value != nullptr, "ranks: the environment variable {} is not set; torchrun sets it", name);
-  int number = 0;
-  const std::string_view text = value;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  check(error == std::errc() && end == text.data() + text.size() && number >= least && number <= most,
-        "ranks: expected a number from {} to {} in the environment variable {}, got '{}'", least, most, name,
-        text);
-  return number;
-}
-
-std::string text_of(const std::vector<std::uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
-// Each rank says that it is there and of how many; a sentence where one is missing, twice there or counts
-// otherwise.
-void meet(c10d::Store& store, int rank, int size, milliseconds limit) {
-  const auto key = [](int r) { return fmt::format("topomask/rank-{}", r); };
-  check(store.add(fmt::format("topomask/claim-{}", rank), 1) == 1,
-        "ranks: two processes have RANK {} of {}; each needs a number of its own", rank, size);
-  const std::string own = std::to_string(size);
-  store.set(key(rank), std::vector<std::uint8_t>(own.begin(), own.end()));
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  for (int other = 0; other < size; ++other) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-    try {
-      store.wait({key(other)}, std::max(left, milliseconds(1)));
-    } catch (const std::exception&) {
-      std::vector<int> missing;
-      for (int r = 0; r < size; ++r) {
-        bool there = false;
-        try {
-          there = store.check({key(r)});
-        } catch (const std::exception&) {
-          fail("rank {} of {}: lost the meeting point before all ranks had come; did rank 0 end?", rank,
-               size);
-        }
-        if (!there) missing.push_back(r);
-      }
-      fail("rank {} of {}: rank {} did not come within {}", rank, size, fmt::join(missing, ", "),
-           seconds_text(limit));
-    }
-    const std::string theirs = text_of(store.get(key(other)));
-    check(theirs == own, "rank {} of {}: rank {} was told that there are {} ranks; WORLD_SIZE must agree",
-          rank, size, other, theirs);
-  }
-}
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             bool local, milliseconds limit) {
@@ -144,17 +71,60 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
 }
 
+// What takes tensors to other ranks, and where they must lie for it.
+struct Carrier {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+// Here tensors change sides, and nowhere else: Gloo sends from the memory of the host, NCCL from that of a
+// GPU. (Gloo would take what lies on a GPU, too, and copy it as we do, but not for every collective.)
+at::Tensor room_on(const Carrier& carrier, at::IntArrayRef sizes, const at::Tensor& like) {
+  const bool for_copies = like.is_cuda() && carrier.device.is_cpu();
+  return at::empty(sizes, like.options().device(carrier.device).pinned_memory(for_copies));
+}
+
+at::Tensor moved_to(const Carrier& carrier, const at::Tensor& x) {
+  return x.device().type() == carrier.device.type() ? x : room_on(carrier, x.sizes(), x).copy_(x);
+}
+
+at::Tensor moved_back(const at::Tensor& x, c10::Device target) {
+  return x.device().type() == target.type() ? x : x.to(target, /*non_blocking=*/target.is_cuda());
+}
+
 }  // namespace
 
 struct Ranks::Group {
-  c10::intrusive_ptr<c10d::Store> store;  // kept: rank 0 may be its server
-  c10::intrusive_ptr<c10d::Backend> own;  // a group of our own,
-  std::string name;                       // or somebody's, who may end it any time: looked up at every use
-  std::string limit;                      // as text, for errors
+  c10::intrusive_ptr<c10d::Store> store;         // kept: rank 0 may be its server
+  c10::intrusive_ptr<c10d::Backend> gloo, nccl;  // a group of our own, with NCCL where GPUs use it,
+  std::string name;   // or somebody's, who may end it any time: looked up at every use
+  std::string limit;  // as text, for errors
+  milliseconds timeout = {};
+  RankBackend wanted = RankBackend::automatic;
   std::atomic<std::int64_t> bytes_sent = 0;
 
-  c10::intrusive_ptr<c10d::Backend> backend() const {
-    return own.defined() ? own : c10d::resolve_process_group(name)->getBackend(c10::DeviceType::CPU);
+  ~Group() {
+    try {
+      if (nccl) nccl->abort();  // nothing is under way any more; without it torch complains
+    } catch (const std::exception&) {
+      nccl.reset();
+    }
+  }
+
+  Carrier carrier(c10::Device device) const {
+    c10::intrusive_ptr<c10d::Backend> on_cpu = gloo, on_gpu = nccl;
+    if (!name.empty()) {
+      const c10::intrusive_ptr<c10d::ProcessGroup> group = c10d::resolve_process_group(name);
+      for (const c10::Device& known : group->getDeviceTypes()) {
+        if (known.is_cpu()) on_cpu = group->getBackend(c10::DeviceType::CPU);
+        if (known.is_cuda()) on_gpu = group->getBackend(c10::DeviceType::CUDA);
+      }
+      if (on_gpu && on_gpu->getBackendName() == "gloo") on_gpu.reset();
+    }
+    if (on_gpu && (device.is_cuda() || !on_cpu))
+      return {on_gpu, device.is_cuda() ? device : c10::Device(c10::kCUDA)};
+    check(on_cpu.defined(), "the process group has no backend for tensors on the CPU or on a GPU");
+    return {on_cpu, c10::Device(c10::kCPU)};
   }
 };
 
@@ -173,16 +143,57 @@ auto guarded(const Ranks& ranks, const std::string& limit, const std::string& wh
 
 // Waits for the result, and then until Gloo's thread has let go of the work. Whoever lets go last destroys it
 // with the thread's state that it took along, which may be Python's: not on a thread that outlives Python.
-void finish_work(c10::intrusive_ptr<c10d::Work> work) {
+// NCCL works on a stream of its own, which the current one then waits for.
+void finish_work(c10::intrusive_ptr<c10d::Work> work, const Carrier& carrier) {
   work->wait();
+  if (!carrier.device.is_cpu()) return;
   const auto deadline = std::chrono::steady_clock::now() + milliseconds(200);
   while (work.use_count() > 1 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+}
+
+#ifdef TOPOMASK_WITH_NCCL
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int, milliseconds) {
+  return {};
+}
+#endif
+
+// Whether NCCL carries what lies on GPUs. All ranks decide alike; where NCCL was asked for, one that cannot
+// is an error on all of them.
+bool chooses_nccl(const Ranks& ranks, RankBackend wanted, c10::Device device) {
+  if (wanted == RankBackend::gloo) return false;
+  const bool demanded = wanted == RankBackend::nccl;
+  ranks.together("the backend", [&] {
+    if (!demanded) return;
+    check(device.is_cuda(), "ranks: NCCL works between GPUs, but rank {} computes on the CPU", ranks.rank());
+    check(kHasNccl, "ranks: this topomask was built without NCCL; only gloo is available");
+  });
+  const bool able = kHasNccl && device.is_cuda();
+  Hash64 hash;
+  hash.add(able ? gpu_identity(device) : "");
+  at::Tensor own = at::empty({2}, at::kLong);
+  own.data_ptr<std::int64_t>()[0] = able ? 1 : 0;
+  own.data_ptr<std::int64_t>()[1] = static_cast<std::int64_t>(hash.value());
+  const at::Tensor all = ranks.all_gather(own, "the GPUs of the ranks");
+  const std::int64_t* found = all.const_data_ptr<std::int64_t>();
+  for (int r = 0; r < ranks.size(); ++r) {
+    if (found[2 * r] == 0) return false;
+    for (int s = 0; s < r; ++s) {
+      if (found[2 * r + 1] != found[2 * s + 1]) continue;
+      check(!demanded, "ranks: ranks {} and {} share a GPU, and NCCL needs one for each; use gloo", s, r);
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
 struct Ranks::Pending::State {
   at::Tensor sent, received;  // kept until all has gone
+  c10::Device target = c10::Device(c10::kCPU);
   c10::intrusive_ptr<c10d::Work> work;
   std::function<void(c10::intrusive_ptr<c10d::Work>)> finish;
 };
@@ -191,24 +202,30 @@ at::Tensor Ranks::Pending::wait() {
   check(state_ != nullptr, "ranks: there is no exchange to wait for");
   const std::unique_ptr<State> state = std::move(state_);
   if (state->work) state->finish(std::move(state->work));
-  return state->received;
+  return moved_back(state->received, state->target);
+}
+
+std::string Ranks::carrier(c10::Device device) const {
+  return group_ ? group_->carrier(device).backend->getBackendName() : "none";
 }
 
 RanksPtr Ranks::from_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            const RankOptions& options) {
   check(size >= 1 && rank >= 0 && rank < size,
         "ranks: the rank must be from 0 to one less than the number of ranks, got {} of {}", rank, size);
-  if (size == 1) return alone();
+  if (size == 1 && options.backend == RankBackend::automatic) return alone();
   const milliseconds limit = limit_of(options);
   meet(*store, rank, size, limit);
   auto group = std::make_shared<Group>();
   group->store = store;
-  group->limit = seconds_text(limit);
+  group->limit = limit_text(limit);
+  group->timeout = limit;
+  group->wanted = options.backend;
   const char* address = environment("MASTER_ADDR");
   const bool local = address == nullptr || std::string_view(address) == "127.0.0.1" ||
                      std::string_view(address) == "localhost";
   try {
-    group->own =
+    group->gloo =
         make_gloo(c10::make_intrusive<c10d::PrefixStore>("topomask/gloo", store), rank, size, local, limit);
   } catch (const std::exception& error) {
     fail("rank {} of {}: could not connect to the other ranks within {} ({})", rank, size, group->limit,
@@ -220,48 +237,19 @@ RanksPtr Ranks::from_store(const c10::intrusive_ptr<c10d::Store>& store, int ran
   return ranks;
 }
 
-RanksPtr Ranks::from_environment(const RankOptions& options) {
-  const milliseconds limit = limit_of(options);
+c10::Device Ranks::compute_on(const std::string& word) const {
+  c10::Device device(c10::kCPU);
+  together("the device", [&] { device = own_device(word); });
+  if (!group_ || !group_->name.empty() || group_->nccl) return device;
+  if (!chooses_nccl(*this, group_->wanted, device)) return device;
   const QuietTorch quiet;
-  const int size = environment_number("WORLD_SIZE", 1, 1 << 20);
-  const int rank = environment_number("RANK", 0, size - 1);
-  if (size == 1) return alone();
-  const char* address = environment("MASTER_ADDR");
-  check(address != nullptr, "ranks: the environment variable MASTER_ADDR is not set; torchrun sets it");
-  const int port = environment_number("MASTER_PORT", 1, 65535);
-  // torchrun's own process may keep the store: then no rank is its server, and each restart has keys of its
-  // own.
-  const char* agent = environment("TORCHELASTIC_USE_AGENT_STORE");
-  const bool served = agent != nullptr && std::string_view(agent) == "True";
-  c10d::TCPStoreOptions how;
-  how.port = static_cast<std::uint16_t>(port);
-  how.isServer = rank == 0 && !served;
-  how.waitWorkers = false;
-  how.timeout = limit;
-  c10::intrusive_ptr<c10d::Store> store;
-  try {
-    store = c10::make_intrusive<c10d::TCPStore>(address, how);
-  } catch (const std::exception& error) {
-    const std::string reason = first_line(error);
-    if (how.isServer) {
-      fail("rank 0 of {}: could not listen on port {}; is it in use? ({}); choose another MASTER_PORT", size,
-           port, reason);
-    }
-    fail("rank {} of {}: nobody answered at {}:{} within {}; is rank 0 running there?", rank, size, address,
-         port, seconds_text(limit));
-  }
-  if (served) {
-    const char* attempt = environment("TORCHELASTIC_RESTART_COUNT");
-    store = c10::make_intrusive<c10d::PrefixStore>(
-        fmt::format("/worker/attempt_{}", attempt == nullptr ? "0" : attempt), store);
-  }
-  return from_store(store, rank, size, options);
-}
-
-RanksPtr Ranks::from_file(const std::string& path, int rank, int size, const RankOptions& options) {
-  if (size == 1) return alone();
-  const QuietTorch quiet;
-  return from_store(c10::make_intrusive<c10d::FileStore>(path, size), rank, size, options);
+  guarded(*this, group_->limit, "the GPUs of the ranks", [&] {
+    group_->nccl = make_nccl(c10::make_intrusive<c10d::PrefixStore>("topomask/nccl", group_->store), rank_,
+                             size_, group_->timeout);
+  });
+  all_gather(at::zeros({1}, at::TensorOptions(at::kLong).device(device)), "greetings");
+  reset_bytes_sent();
+  return device;
 }
 
 RanksPtr Ranks::from_group(const std::string& name) {
@@ -272,15 +260,14 @@ RanksPtr Ranks::from_group(const std::string& name) {
     rank = found->getRank();
     size = found->getSize();
     group->limit = "its time limit";
-    found->getBackend(c10::DeviceType::CPU);
     group->name = name;
+    group->carrier(c10::Device(c10::kCPU));
   } catch (const std::exception& error) {
     fail(
-        "ranks: expected the name of a process group with a backend for CPU tensors (gloo, or "
-        "cpu:gloo,cuda:nccl), got '{}' ({})",
+        "ranks: expected the name of a process group with a backend for tensors on the CPU or on a GPU "
+        "(gloo, nccl, cpu:gloo,cuda:nccl), got '{}' ({})",
         name, first_line(error));
   }
-  if (size == 1) return alone();
   return RanksPtr(new Ranks(rank, size, std::move(group)));
 }
 
@@ -317,20 +304,24 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   };
   check(static_cast<int>(send_counts.size()) == size_ && static_cast<int>(receive_counts.size()) == size_ &&
-            given.dim() >= 1 && given.size(0) == total(send_counts) && given.is_cpu(),
-        "ranks: the exchange of {} needs counts for {} ranks and their rows on the CPU, got {}", what, size_,
-        describe(given));
+            given.dim() >= 1 && given.size(0) == total(send_counts) && (given.is_cpu() || given.is_cuda()),
+        "ranks: the exchange of {} needs counts for {} ranks and their rows on the CPU or on a GPU, got {}",
+        what, size_, describe(given));
   Pending pending;
   pending.state_ = std::make_unique<Pending::State>();
   Pending::State& state = *pending.state_;
   state.sent = given.detach().contiguous();
-  if (size_ == 1) {
+  state.target = given.device();
+  if (!group_) {
     state.received = state.sent;
     return pending;
   }
+  const auto group = group_;
+  const Carrier carrier = guarded(*this, group->limit, what, [&] { return group->carrier(state.target); });
   std::vector<std::int64_t> sizes = given.sizes().vec();
   sizes[0] = total(receive_counts);
-  state.received = at::empty(sizes, given.options());
+  state.received = room_on(carrier, sizes, given);
+  state.sent = moved_to(carrier, state.sent);
   const std::int64_t row_bytes =
       state.sent.size(0) == 0 ? 0 : static_cast<std::int64_t>(state.sent.nbytes()) / state.sent.size(0);
   group_->bytes_sent += row_bytes * (state.sent.size(0) - send_counts[static_cast<std::size_t>(rank_)]);
@@ -342,25 +333,26 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
     for (std::int64_t& count : *counts) count *= width;
   }
   at::Tensor in = state.sent.view(-1).view(at::kByte), out = state.received.view(-1).view(at::kByte);
-  const auto group = group_;
   state.work = guarded(*this, group->limit, what,
-                       [&] { return group->backend()->alltoall_base(out, in, out_counts, in_counts); });
+                       [&] { return carrier.backend->alltoall_base(out, in, out_counts, in_counts); });
   const int rank = rank_, size = size_;
-  state.finish = [group, rank, size, what, in, out](c10::intrusive_ptr<c10d::Work> work) {
-    guarded(Ranks(rank, size, group), group->limit, what, [&] { finish_work(std::move(work)); });
+  state.finish = [group, carrier, rank, size, what, in, out](c10::intrusive_ptr<c10d::Work> work) {
+    guarded(Ranks(rank, size, group), group->limit, what, [&] { finish_work(std::move(work), carrier); });
   };
   return pending;
 }
 
 at::Tensor Ranks::all_gather(const at::Tensor& x, const std::string& what) const {
   at::Tensor own = x.detach().contiguous();
-  if (size_ == 1) return own.unsqueeze(0);
+  if (!group_) return own.unsqueeze(0);
+  const Carrier carrier = guarded(*this, group_->limit, what, [&] { return group_->carrier(x.device()); });
+  own = moved_to(carrier, own);
   std::vector<at::Tensor> in = {own};
   std::vector<std::vector<at::Tensor>> out(1);
   for (int r = 0; r < size_; ++r) out[0].push_back(at::empty_like(own));
   group_->bytes_sent += static_cast<std::int64_t>(own.nbytes()) * (size_ - 1);
-  guarded(*this, group_->limit, what, [&] { finish_work(group_->backend()->allgather(out, in)); });
-  return at::stack(out[0]);
+  guarded(*this, group_->limit, what, [&] { finish_work(carrier.backend->allgather(out, in), carrier); });
+  return moved_back(at::stack(out[0]), x.device());
 }
 
 std::int64_t Ranks::bytes_sent() const {
@@ -418,6 +410,12 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
 at::Tensor Ranks::all_gather(const at::Tensor& x, const std::string&) const {
   return x.detach().unsqueeze(0);
 }
+std::string Ranks::carrier(c10::Device) const {
+  return "none";
+}
+c10::Device Ranks::compute_on(const std::string& word) const {
+  return own_device(word);
+}
 std::int64_t Ranks::bytes_sent() const {
   return 0;
 }
@@ -447,54 +445,6 @@ RanksPtr Ranks::alone() {
 bool Ranks::in_environment() {
   const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
   return rank != nullptr && *rank != '\0' && size != nullptr && *size != '\0';
-}
-
-std::vector<std::int64_t> Ranks::exchange_counts(const std::vector<std::int64_t>& send_counts,
-                                                 const std::string& what) const {
-  at::Tensor counts = at::empty({size_}, at::kLong);
-  std::copy(send_counts.begin(), send_counts.end(), counts.data_ptr<std::int64_t>());
-  const std::vector<std::int64_t> ones(static_cast<std::size_t>(size_), 1);
-  const at::Tensor received = start_exchange(counts, ones, ones, what).wait();
-  const std::int64_t* found = received.const_data_ptr<std::int64_t>();
-  return {found, found + size_};
-}
-
-at::Tensor Ranks::sum(const at::Tensor& x, const std::string& what) const {
-  const at::Tensor all = all_gather(x, what);
-  at::Tensor total = all[0].clone();
-  for (int r = 1; r < size_; ++r) total.add_(all[r]);
-  return total;
-}
-
-at::Tensor Ranks::largest(const at::Tensor& x, const std::string& what) const {
-  return all_gather(x, what).amax(0);
-}
-
-void Ranks::together(const std::string& what, const std::function<void()>& stage) const {
-  constexpr std::size_t kMostLetters = 1000;
-  std::string complaint;
-  std::exception_ptr own;
-  try {
-    stage();
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    complaint = std::string(error.what()).substr(0, kMostLetters);
-    if (complaint.empty()) complaint = "unknown error";
-  }
-  if (size_ == 1) {
-    if (own) std::rethrow_exception(own);
-    return;
-  }
-  at::Tensor text = at::empty({static_cast<std::int64_t>(kMostLetters) + 1}, at::kByte);
-  text.zero_();
-  std::copy(complaint.begin(), complaint.end(), text.data_ptr<std::uint8_t>());
-  const at::Tensor all = all_gather(text, what);
-  if (own) std::rethrow_exception(own);
-  for (int r = 0; r < size_; ++r) {
-    const auto* letters = reinterpret_cast<const char*>(all.const_data_ptr<std::uint8_t>()) +
-                          static_cast<std::ptrdiff_t>(r) * (static_cast<std::ptrdiff_t>(kMostLetters) + 1);
-    check(*letters == '\0', "rank {} failed: {}", r, letters);
-  }
 }
 
 }  // namespace topomask

@@ -693,9 +693,7 @@ WalkMaskPlan plan_walk_mask(MaskRequest request) {
         "mask '{}': is not made of walks; over ranks there are grf, grf-asymmetric and ad-hoc", request.mask);
   if (!request.graph) request.graph = Graph();
   const Order order(entry.info, request);
-  WalkMaskPlan plan = plan_grf(order);
-  check(plan.f.dim() == 2, "mask '{}': over ranks the keys use the queries' f (no key_init)", request.mask);
-  return plan;
+  return plan_grf(order);
 }
 
 MaskPtr make_mask(const MaskRequest& request) {

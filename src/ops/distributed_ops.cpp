@@ -27,19 +27,17 @@ GraphPtr handle(DistributedGraph graph) {
 }
 
 struct MaskHandle : torch::CustomClassHolder {
-  // heads: 0: one set of walks for all heads; else each has its own
-  MaskHandle(const GraphPtr& graph, std::int64_t heads, std::int64_t num_walks, std::int64_t max_hops,
-             const std::string& length, double p_halt, const std::vector<double>& survival,
-             const std::string& step, const std::string& coupling, const std::string& ensembles,
-             bool importance_weights, std::int64_t seed, const std::string& route) {
-    const FeatureOptions options{
-        walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, 0),
-        parse_word<Ensembles>("ensembles", ensembles), importance_weights};
+  MaskHandle(const GraphPtr& graph, std::int64_t heads, const std::string& walks, const std::string& route) {
+    MaskRequest request = request_of("grf", walks);
+    request.heads = heads;
+    for (const char* name : {"init", "normalise"})
+      check(!request.settings.contains(name), "GRFMask: over ranks there is no setting '{}'", name);
+    const WalkMaskPlan plan = plan_walk_mask(std::move(request));
     const auto by = parse_word<WalkRoute>("route", route);
-    if (heads == 0) {
-      mask = std::make_shared<const DistributedGrfMask>(graph->graph, options, at::ones({1}), by);
+    if (plan.per_head) {
+      mask = DistributedGrfMask::per_head(graph->graph, plan.features, at::ones({heads, 1}), by);
     } else {
-      mask = DistributedGrfMask::per_head(graph->graph, options, at::ones({heads, 1}), by);
+      mask = std::make_shared<const DistributedGrfMask>(graph->graph, plan.features, at::ones({1}), by);
     }
   }
   std::shared_ptr<const DistributedGrfMask> mask;  // its f is that of each call
@@ -61,23 +59,21 @@ AttentionOptions options_of(const std::string& kind, const std::string& feature_
 
 // The plan in words.
 std::string plan_text(const std::string& graph, std::int64_t ranks, const std::string& device,
-                      const std::string& method, const std::string& normalisation, std::int64_t num_walks,
-                      std::int64_t max_hops, double p_halt, const std::string& coupling,
-                      const std::string& ensembles, std::int64_t seed, std::int64_t heads, std::int64_t m,
-                      std::int64_t d, bool learned, double link_bandwidth) {
+                      const std::string& method, const std::string& walks, std::int64_t heads,
+                      std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
+                      std::optional<double> link_bandwidth) {
   RankPlanOptions options;
   options.ranks = ranks;
   options.device = device;
   options.method = parse_word<PartitionMethod>("partition", method);
-  options.normalisation = parse_word<Normalisation>("normalise", normalisation);
-  options.features.walks =
-      walk_options(num_walks, max_hops, "geometric", p_halt, {}, "uniform", coupling, seed, 0);
-  options.features.ensembles = parse_word<Ensembles>("ensembles", ensembles);
+  const WalkMaskPlan mask = plan_walk_mask(request_of("grf", walks));
+  options.normalisation = mask.normalisation;
+  options.features = mask.features;
   options.heads = heads;
-  options.channels = m;
-  options.values = d;
+  options.channels = m.value_or(options.channels);
+  options.values = d.value_or(options.values);
   options.learned = learned;
-  options.link_bandwidth = link_bandwidth;
+  options.link_bandwidth = link_bandwidth.value_or(options.link_bandwidth);
   return plan_ranks(graph, options).to_string();
 }
 
@@ -135,9 +131,7 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
         return handle(self->graph.normalised(parse_word<Normalisation>("normalisation", how)));
       });
   m.class_<MaskHandle>("DistributedGrfMask")
-      .def(torch::init<const GraphPtr&, std::int64_t, std::int64_t, std::int64_t, const std::string&, double,
-                       const std::vector<double>&, const std::string&, const std::string&, const std::string&,
-                       bool, std::int64_t, const std::string&>())
+      .def(torch::init<const GraphPtr&, std::int64_t, const std::string&, const std::string&>())
       .def("features", [](const HandlePtr& self) {
         const WalkFeatures& query = self->mask->features().query.features;
         return std::vector<at::Tensor>{query.row_ptr, query.col, query.deposit_ptr, query.hop, query.load};
@@ -149,12 +143,10 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
       .def("ranks", &Calls::ranks)
       .def("plan",
            [](const c10::intrusive_ptr<Calls>&, const std::string& graph, std::int64_t ranks,
-              const std::string& device, const std::string& method, const std::string& normalisation,
-              std::int64_t num_walks, std::int64_t max_hops, double p_halt, const std::string& coupling,
-              const std::string& ensembles, std::int64_t seed, std::int64_t heads, std::int64_t m,
-              std::int64_t d, bool learned, double link_bandwidth) {
-             return plan_text(graph, ranks, device, method, normalisation, num_walks, max_hops, p_halt,
-                              coupling, ensembles, seed, heads, m, d, learned, link_bandwidth);
+              const std::string& device, const std::string& method, const std::string& walks,
+              std::int64_t heads, std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
+              std::optional<double> link_bandwidth) {
+             return plan_text(graph, ranks, device, method, walks, heads, m, d, learned, link_bandwidth);
            })
       .def("from_graph", &Calls::from_graph)
       .def("from_edges", &Calls::from_edges)

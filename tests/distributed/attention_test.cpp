@@ -2,7 +2,9 @@
 // ensembles and engine, in both dtypes.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +20,7 @@ namespace topomask {
 namespace {
 
 using topomask::testing::expect_error;
+using topomask::testing::feature_options;
 
 constexpr std::int64_t kBatch = 2, kHeads = 2, kChannels = 5, kValues = 3;
 
@@ -81,16 +84,6 @@ void expect_close(const std::vector<at::Tensor>& whole, const std::vector<at::Te
   }
 }
 
-FeatureOptions feature_options(Ensembles ensembles) {
-  FeatureOptions options;
-  options.ensembles = ensembles;
-  options.walks.num_walks = 4;
-  options.walks.max_hops = 3;
-  options.walks.p_halt = 0.3;
-  options.walks.seed = 5;
-  return options;
-}
-
 struct Variant {
   std::string name;
   Ensembles ensembles = Ensembles::shared;
@@ -147,6 +140,51 @@ TEST(DistributedAttention, is_that_of_one_process) {
       });
     }
   }
+}
+
+// On a path few rows lie at a border: there queries and keys share the rows of the interior. An f of the
+// keys' own parts their values.
+TEST(DistributedAttention, with_few_rows_at_the_boundary_and_an_f_of_the_keys) {
+  const Graph graph = normalise(path_graph(240), Normalisation::symmetric);
+  std::vector<Variant> all = variants();
+  Variant softmax;
+  softmax.name = "softmax";
+  softmax.attention.kind = AttentionKind::softmax;
+  all.push_back(softmax);
+  for (const Variant& variant : all) {
+    for (const bool two_f : {false, true}) {
+      if (two_f && variant.ensembles == Ensembles::asymmetric) continue;
+      Operands whole(graph.num_nodes(), variant.dtype);
+      if (two_f) whole.f = at::stack({whole.f, whole.f.flip(1) * 0.5}, 1);
+      const FeatureOptions options = feature_options(variant.ensembles);
+      const auto expected = outputs_of(whole, [&](const Operands& x) {
+        return attention(x.q, x.k, x.v, std::make_shared<GrfMask>(graph, options, x.f), variant.attention);
+      });
+      for (const int size : {2, 3}) {
+        SCOPED_TRACE(variant.name + (two_f ? ", two f, " : ", ") + std::to_string(size) + " ranks");
+        Ranks::run_threads(size, [&](const RanksPtr& ranks) {
+          const DistributedGraph part =
+              DistributedGraph::from_graph(graph, testing::parts_of(graph, size), ranks);
+          const Operands own = whole.rows(part.nodes());
+          const DistributedGrfMask mask(part, options, own.f);
+          EXPECT_LT(8 * mask.counts(Engine::mask).boundary_rows, part.num_own());
+          expect_close(expected,
+                       outputs_of(own,
+                                  [&](const Operands& x) {
+                                    return attention(x.q, x.k, x.v, *mask.with_f(x.f), variant.attention);
+                                  }),
+                       part.nodes());
+        });
+      }
+    }
+  }
+  const DistributedGraph one =
+      DistributedGraph::from_graph(graph, testing::parts_of(graph, 1), Ranks::alone());
+  expect_error(
+      [&] {
+        DistributedGrfMask(one, feature_options(Ensembles::asymmetric), at::ones({1, 2, 4}));
+      },
+      "one-hot keys without an f of their own");
 }
 
 TEST(DistributedAttention, heads_may_have_walks_of_their_own) {

@@ -32,6 +32,16 @@ inline Graph from_pairs(std::int64_t nodes, const std::vector<std::pair<int, int
   return Graph::from_edges(edges, policy);
 }
 
+inline FeatureOptions feature_options(Ensembles ensembles) {
+  FeatureOptions options;
+  options.ensembles = ensembles;
+  options.walks.num_walks = 4;
+  options.walks.max_hops = 3;
+  options.walks.p_halt = 0.3;
+  options.walks.seed = 5;
+  return options;
+}
+
 inline std::vector<GraphCase> graph_cases() {
   std::vector<GraphCase> cases;
   cases.push_back({"grid", grid_graph({9, 7})});

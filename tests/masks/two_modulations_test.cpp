@@ -180,9 +180,6 @@ TEST(TwoModulationsByName, SayWhatDoesNotFit) {
   request = two_f_request();
   request.settings["key_init"] = "1,2,3,4,5";
   expect_error([&] { make_mask(request); }, "GRFMask: key_init: expected at most 4 numbers");
-  request = two_f_request();
-  request.settings["shared_walks"] = "true";
-  expect_error([&] { plan_walk_mask(request); }, "over ranks the keys use the queries' f");
   const Graph graph = path_graph(4);
   expect_error([&] { GrfMask(graph, {}, at::ones({1, 3, 2})); }, "[heads, 2, terms] (of queries and keys)");
   const GrfMask one_hot(graph, two_f_options(Ensembles::asymmetric), at::ones({1, 4}));

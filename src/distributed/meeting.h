@@ -1,0 +1,45 @@
+// How ranks find each other, and what they say when they do not.
+#pragma once
+
+#include <c10/util/Logging.h>
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "topomask/distributed.h"
+
+namespace topomask {
+
+std::chrono::milliseconds limit_of(const RankOptions& options);
+std::string limit_text(std::chrono::milliseconds limit);
+// The value of a variable, or null where it is not set or empty.
+const char* environment(const char* name);
+
+// The first line of a message, without the place in torch's sources that it begins with.
+std::string first_line(const std::exception& error);
+
+// Torch logs what it throws as well, with a trace of calls: nobody needs that beside our sentence.
+class QuietTorch {
+#ifndef C10_USE_GLOG
+ public:
+  QuietTorch() : level_(FLAGS_caffe2_log_level) {
+    FLAGS_caffe2_log_level = 3;
+  }  // fatal errors alone
+  ~QuietTorch() {
+    FLAGS_caffe2_log_level = level_;
+  }
+  QuietTorch(const QuietTorch&) = delete;
+  QuietTorch& operator=(const QuietTorch&) = delete;
+
+ private:
+  int level_;
+#endif
+};
+
+// Each rank says that it is there and of how many; a sentence where one is missing, twice there or counts
+// otherwise.
+void meet(c10d::Store& store, int rank, int size, std::chrono::milliseconds limit);
+
+}  // namespace topomask
