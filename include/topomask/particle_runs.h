@@ -36,7 +36,7 @@ struct ParticleSettings {
 };
 
 // The first setting that two runs differ in among those that a result depends on; "" where there is none.
-// Device, cache, the time of checkpoints and the folder of the data are free.
+// Device, cache, recompute, the time of checkpoints and the folder of the data are free.
 std::string difference(const ParticleSettings& saved, const ParticleSettings& now);
 
 // A finished run has this file beside those of runs.h: one rollout to look at.
@@ -56,6 +56,10 @@ struct ParticleRunResult {
 // Trains, or resumes the run that the folder holds: with the same settings and the same data, or not at all.
 // A finished run is only reported.
 ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                                  const TrainCallbacks& callbacks = {});
+// The same on ranks that share every batch, as train_vit (runs.h): the first has the folder, the others none.
+// Collective.
+ParticleRunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& settings,
                                   const TrainCallbacks& callbacks = {});
 // The same with data that are open already, for several runs on them.
 ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,

@@ -18,6 +18,7 @@ struct ParticleTaskOptions {
   std::int64_t batch = 16;
   std::int64_t rollout = 6;   // steps that are predicted in training
   std::int64_t rays = 128;    // of each predicted frame
+  bool recompute = false;     // predicted steps again in the backward pass: less memory, more time
   std::int64_t pretrain = 0;  // first steps of training, on reconstruction: encoder and renderer alone
   std::int64_t double_every =
       0;  // then rollouts of 1, 2, 4, .. up to `rollout`, each for so many steps; 0: at once
@@ -28,6 +29,9 @@ struct ParticleTaskOptions {
   std::uint64_t seed = 0;        // of windows, particles and rays
   std::uint64_t model_seed = 0;  // of the initial weights
   c10::Device device = c10::Device(c10::kCPU);
+  // That share every batch; null: one. Walks of shared or independent ensembles are drawn for places in the
+  // batch that a model sees, so of several ranks the grf layer takes asymmetric ones alone.
+  RanksPtr ranks;
 };
 
 // Mean error of the particles' places, in metres, of those that have truly moved by more than 5 mm; NaN where
@@ -70,6 +74,7 @@ class ParticleDynamics final : public Task {
   std::vector<NamedParameter> parameters() override;
   std::int64_t batches_per_epoch() const override;
   std::int64_t batch_size() const override;
+  RanksPtr ranks() const override;
   void start_epoch(std::int64_t epoch, std::int64_t batch) override;
   Loss loss() override;
   double take_data_seconds() override;

@@ -173,27 +173,17 @@ VitEvaluation evaluate_vit(const std::string& checkpoint, const EvaluateOptions&
 
 // --- For other languages ---------------------------------------------------------------------------------
 
-// All that is needed to build the module elsewhere, as one JSON object:
+// The options of a model and the format of its images as one JSON object:
 //
-//   image_size, channels, classes, patch, dim, depth, heads, mlp, attention, pooling, dropout,
-//   num_walks, p_halt, max_hops, coupling, share_walks, ensembles, absolute, neighbour_hops, mask_seed
-//                  what vit_options_from_json takes
-//   mean, stddev   per channel
-//   class_names    one per class, or none
-//   grid           patches in a column and in a row
-//   global_tokens  in front of the patches: 1 with a class token, else 0
-//   kind           of attention: softmax or linear
-//   epsilon        of linear attention, phi(x) = ReLU(x) + epsilon
-//   mask           null without one, or
-//       name                the mask: grf, power-series, toeplitz, learned-features or neighbours
-//       absolute, squared   whether |M| is used, and whether M is Phi Phi^T with Phi = sum_k f_k W^k
-//       ensembles, importance_weights   of grf
-//       parameter           name of its parameter, null without one
-//       init                its initial values for one head, null where they are random
-//       seeds               of the walks, one per layer; each head derives its own unless share_walks
+//   image_size          height and width
+//   dim, depth, classes, mask_seed
+//                       embedding, layers, num_classes and mask.seed of VitOptions; all others by their names
+//   mean, stddev        per channel
+//   class_names         one per class, or none
 std::string vit_settings_json(const VitOptions& options, const ImageFormat& images = {});
-// The options that such an object (or a part of it) describes; what it lacks is as in VitOptions. Unknown
-// keys are errors. Derived values are not read.
+// What such an object (or a part of it) describes; what it lacks is as in VitOptions. Unknown keys are
+// errors.
 VitOptions vit_options_from_json(const std::string& json);
+ImageFormat image_format_from_json(const std::string& json);
 
 }  // namespace topomask

@@ -1,7 +1,7 @@
 #include "train/gradient_reducer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/node.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
@@ -14,16 +14,17 @@ namespace topomask {
 GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, RanksPtr ranks,
                                  std::int64_t bucket_bytes)
     : parameters_(std::move(parameters)), ranks_(std::move(ranks)) {
-  if (ranks_->size() == 1) return;
+  if (!ranks_->has_group()) return;
   place_.resize(parameters_.size());
   there_.resize(parameters_.size());
   for (std::size_t i = parameters_.size(); i-- > 0;) {
     const at::Tensor& tensor = parameters_[i].tensor;
     const bool fits = !buckets_.empty() && buckets_.back().options.dtype() == tensor.dtype() &&
+                      buckets_.back().options.device() == tensor.device() &&
                       (buckets_.back().size + tensor.numel()) * tensor.element_size() <= bucket_bytes;
     if (!fits) {
       buckets_.emplace_back();
-      buckets_.back().options = at::TensorOptions().dtype(tensor.dtype());
+      buckets_.back().options = at::TensorOptions().dtype(tensor.dtype()).device(tensor.device());
     }
     Bucket& bucket = buckets_.back();
     place_[i] = {buckets_.size() - 1, bucket.members.size()};
@@ -105,10 +106,9 @@ void GradientReducer::finish() {
   for (Bucket& bucket : buckets_) {
     bucket.values = at::Tensor();
     const at::Tensor totals = bucket.totals.wait();
-    const at::Tensor found = totals.narrow(0, bucket.size, totals.size(0) - bucket.size).ne(0);
+    const at::Tensor found = totals.narrow(0, bucket.size, totals.size(0) - bucket.size).ne(0).cpu();
     const bool* on_some_rank = found.const_data_ptr<bool>();
-    const at::Tensor gradients =
-        totals.to(parameters_[bucket.members.front()].tensor.device()).narrow(0, 0, bucket.size);
+    const at::Tensor gradients = totals.narrow(0, 0, bucket.size);
     for (std::size_t k = 0; k < bucket.members.size(); ++k) {
       const at::Tensor& tensor = parameters_[bucket.members[k]].tensor;
       tensor.mutable_grad() = on_some_rank[k]

@@ -13,8 +13,8 @@ namespace topomask {
 
 // Parameters are put into buckets from the last to the first, about as the backward pass meets them. As soon
 // as all gradients of a bucket are there, its exchange begins. Each rank sums one part of a bucket in the
-// order of ranks and sends the sums to all, so that every rank has the same bits. Of one rank alone it does
-// nothing.
+// order of ranks and sends the sums to all, so that every rank has the same bits. Where nothing is sent
+// (Ranks::has_group) it does nothing.
 class GradientReducer {
  public:
   static constexpr std::int64_t kBucketBytes = 4 << 20;
@@ -38,7 +38,7 @@ class GradientReducer {
     std::vector<std::size_t> members;  // parameters
     std::vector<std::int64_t> begin;   // where the gradient of each begins
     std::int64_t size = 0;             // of all gradients
-    at::TensorOptions options;         // of a tensor on the CPU
+    at::TensorOptions options;         // where the parameters are
     std::vector<std::int64_t> counts;  // what each rank sums of it
     std::size_t missing = 0;           // gradients that are not there yet
     at::Tensor values;                 // [size + members]: gradients, and 1 for each that is there

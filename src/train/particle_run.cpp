@@ -6,6 +6,8 @@
 #include "io/files.h"
 #include "train/autocast.h"
 #include "train/checkpoint_file.h"
+#include "train/own_device.h"
+#include "train/particle_description.h"
 #include "train/particle_result.h"
 #include "train/particle_settings.h"
 
@@ -13,7 +15,6 @@ namespace topomask {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ParticleMetadata = std::map<std::string, std::string>;
 
 Json number_or_null(double value) {
   return std::isfinite(value) ? Json(value) : Json();
@@ -45,24 +46,6 @@ Json scores_json(const RolloutScores& scores) {
 
 bool judges_in_bf16(const ParticleSettings& settings, const TrainOptions& options) {
   return settings.train.bf16 && options.device.is_cuda();
-}
-
-std::string hash_of_episodes(const ParticleData& data) {
-  return fmt::format("{:016x}", data.fingerprint());
-}
-
-ParticleMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
-  return {
-      {kModelKey, kParticlesKind}, {kSettingsKey, settings.to_toml()}, {kDataKey, hash_of_episodes(data)}};
-}
-
-void check_same_episodes(const ParticleMetadata& saved, const std::string& path,
-                         const ParticleMetadata& now) {
-  const auto before = saved.find(kDataKey);
-  check(before != saved.end() && before->second == now.at(kDataKey),
-        "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
-        "new run",
-        path);
 }
 
 // In the middle of a validation episode, where most happens.
@@ -105,6 +88,24 @@ std::optional<ParticleRunResult> check_particle_run(const RunFolder& folder,
 
 }  // namespace
 
+std::string hash_of_episodes(const ParticleData& data) {
+  return fmt::format("{:016x}", data.fingerprint());
+}
+
+ParticleMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
+  return {
+      {kModelKey, kParticlesKind}, {kSettingsKey, settings.to_toml()}, {kDataKey, hash_of_episodes(data)}};
+}
+
+void check_same_episodes(const ParticleMetadata& saved, const std::string& path,
+                         const ParticleMetadata& now) {
+  const auto before = saved.find(kDataKey);
+  check(before != saved.end() && before->second == now.at(kDataKey),
+        "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
+        "new run",
+        path);
+}
+
 Json parse_particle_result(const std::string& text, const std::string& path) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   check(json.is_object() && json.value("model", "") == kParticlesKind,
@@ -124,26 +125,39 @@ std::string rollout_scores_json(const RolloutScores& scores) {
   return scores_json(scores).dump();
 }
 
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const TrainCallbacks& callbacks) {
-  if (auto finished = check_particle_run(folder, settings)) return *finished;
-  return train_particles(folder, settings, ParticleData(settings.data, settings.data_options()), callbacks);
+namespace {
+
+// Every rank opens the episodes itself, and all must have the same.
+std::unique_ptr<const ParticleData> open_episodes(const Ranks& ranks, const ParticleSettings& settings) {
+  std::unique_ptr<const ParticleData> data;
+  ranks.together_patiently("the episodes", [&] {
+    data = std::make_unique<const ParticleData>(settings.data, settings.data_options());
+  });
+  const std::string first = ranks.from_first(hash_of_episodes(*data), "hashes of the episodes");
+  ranks.together("hashes of the episodes", [&] {
+    check(hash_of_episodes(*data) == first, "--data {}: rank {} reads other episodes than rank 0",
+          settings.data, ranks.rank());
+  });
+  return data;
 }
 
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const ParticleData& data, const TrainCallbacks& callbacks) {
-  if (auto finished = check_particle_run(folder, settings)) return *finished;
-  ParticleDynamics task(data, settings.task_options());
-  const TrainOptions options = settings.train_options();
+ParticleRunResult train_on(const RanksPtr& ranks, RunFolder* run_folder, const ParticleSettings& settings,
+                           const ParticleData& data, const TrainCallbacks& callbacks) {
+  const ParticleSettings own = on_own_device(settings, *ranks);
+  ParticleTaskOptions task_options = own.task_options();
+  task_options.ranks = ranks;
+  ParticleDynamics task(data, task_options);
+  const TrainOptions options = own.train_options();
   const ParticleMetadata description = describe_particles(settings, data);
-  Trainer trainer(task, options, folder.path(), description);
+  Trainer trainer(task, options, run_folder == nullptr ? "" : run_folder->path(), description);
   trainer.resume([&](const ParticleMetadata& saved, const std::string& path) {
     check_same_episodes(saved, path, description);
   });
-  write_file(folder.file(kConfigFile), settings.to_toml());
+  if (run_folder != nullptr) write_file(run_folder->file(kConfigFile), settings.to_toml());
   ParticleRunResult run;
   run.training = trainer.run(callbacks);
-  if (run.training.outcome != TrainOutcome::finished) return run;
+  if (run.training.outcome != TrainOutcome::finished || run_folder == nullptr) return run;
+  const RunFolder& folder = *run_folder;
   const AutocastScope scope(judges_in_bf16(settings, options));
   write_rollout(folder, settings, data, task);
   const TrainResult& t = run.training;
@@ -168,6 +182,35 @@ ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& set
   write_file(folder.file(kResultFile), json.dump(1) + "\n");  // last: it says that all is there
   run.json = json.dump();
   return run;
+}
+
+}  // namespace
+
+ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                                  const TrainCallbacks& callbacks) {
+  return train_particles(Ranks::alone(), &folder, settings, callbacks);
+}
+
+ParticleRunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& given,
+                                  const TrainCallbacks& callbacks) {
+  const bool first = ranks->rank() == 0;
+  check(first == (folder != nullptr), "train_particles: rank 0, and no other, has the folder of the run");
+  std::optional<ParticleRunResult> finished;
+  ranks->together("the folder of the run", [&] {
+    if (first) finished = check_particle_run(*folder, given);
+  });
+  const std::string text = ranks->from_first(finished ? "" : given.to_toml(), "the settings");
+  if (finished) return *finished;
+  if (text.empty()) return {};  // the first rank has a result to report, the others have none
+  const ParticleSettings settings =
+      first ? given : ParticleSettings::from_toml_text(text, "the settings of rank 0");
+  return train_on(ranks, folder, settings, *open_episodes(*ranks, settings), callbacks);
+}
+
+ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                                  const ParticleData& data, const TrainCallbacks& callbacks) {
+  if (auto finished = check_particle_run(folder, settings)) return *finished;
+  return train_on(Ranks::alone(), &folder, settings, data, callbacks);
 }
 
 ParticleCheckpoint read_particle_checkpoint(const std::string& path) {

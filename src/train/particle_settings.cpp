@@ -71,6 +71,11 @@ Settings list_settings(ParticleSettings& s) {
   list.add("double-every", s.task.double_every,
            "Then rollouts of 1, 2, 4, .. frames, each for so many steps; 0: --rollout at once");
   list.add("rays", s.task.rays, "Rays of each predicted frame that the loss looks at");
+  list.add(
+      "recompute", s.task.recompute,
+      "Compute predicted steps again in the backward pass: memory of one step in place of all, for another "
+      "forward pass",
+      "Keep all of every predicted step for the backward pass");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
   list.add("learning-rate", s.train.learning_rate, "Highest learning rate");
   list.add("final-learning-rate", s.train.final_learning_rate, "Learning rate at the end");
@@ -153,7 +158,8 @@ std::string difference(const ParticleSettings& saved, const ParticleSettings& no
   ParticleSettings before = saved, after = now;
   return first_difference(list_settings(before), list_settings(after),
                           [](const std::string& key, const std::string& left, const std::string& right) {
-                            return is_free_setting(key) || key == "cache" || key == "data" || left == right;
+                            return is_free_setting(key) || key == "cache" || key == "data" ||
+                                   key == "recompute" || left == right;
                           });
 }
 

@@ -9,6 +9,7 @@
 #include "io/files.h"
 #include "io/folder_lock.h"
 #include "train/finished_runs.h"
+#include "train/particle_pretraining.h"
 #include "train/particle_result.h"
 #include "train/particle_settings.h"
 #include "train/sample.h"
@@ -23,6 +24,8 @@ using Json = nlohmann::ordered_json;
 // What all runs of a table share, and what the name of a variant says already.
 const std::vector<std::string> kFixedParticleSettings = {
     "data", "size", "validation-every", "seed", "local", "evaluation-windows", "evaluation-rollout"};
+
+constexpr const char* kPretrainedFolder = "pretrained";  // not a variant: it never holds results
 
 constexpr const char* kStepScores[] = {"ssim",    "ssim_moving", "psnr",        "psnr_moving",
                                        "chamfer", "flow_arm",    "flow_object", "flow_grain"};
@@ -187,9 +190,16 @@ TableResult run_particle_table(const ParticleTable& table, const TableCallbacks&
   work.train = [&](RunFolder& folder, const TableRun& run, const TrainCallbacks& training) {
     const ParticleSettings settings = particle_table_settings(table.settings, run.variant, run.seed);
     // Frames are shared; a variant with other numbers of particles has data of its own.
-    if (settings.data_options() == table.settings.data_options())
-      return train_particles(folder, settings, data, training).training;
-    return train_particles(folder, settings, training).training;
+    if (!(settings.data_options() == table.settings.data_options()))
+      return train_particles(folder, settings, training).training;
+    const ParticleSettings common = particle_table_settings(table.settings, "none", run.seed);
+    if (shares_pretraining(common, settings)) {
+      const std::string shared =
+          path_inside(table.folder, fmt::format("{}/seed-{}", kPretrainedFolder, run.seed));
+      if (const auto stopped = start_from_pretraining(folder, settings, shared, common, data, training))
+        return *stopped;
+    }
+    return train_particles(folder, settings, data, training).training;
   };
   work.merge = [&] { return merge_particle_results(table); };
   return run_table(work, callbacks);

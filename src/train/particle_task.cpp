@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <future>
+#include <numeric>
 
 #include "core/check.h"
 #include "core/random.h"
+#include "topomask/distributed.h"
 #include "train/data_clock.h"
 #include "train/particle_task.h"
 
@@ -25,6 +27,13 @@ double decibels(double mean_square) {
 
 ParticleDynamics::Implementation::Implementation(const ParticleData& given, const ParticleTaskOptions& o)
     : data(given), options(o), model(o.model, o.model_seed), data_clock(o.device) {
+  if (options.ranks == nullptr) options.ranks = Ranks::alone();
+  const std::int64_t sharing = options.ranks->size();
+  const InterlacerOptions& layers = o.model.interlacer;
+  check(sharing <= o.batch, "training: a batch of {} windows cannot be shared by {} ranks", o.batch, sharing);
+  check(sharing == 1 || layers.local != LocalLayer::grf || layers.ensembles == Ensembles::asymmetric,
+        "training: over ranks the walks of ensembles {} would not be those of one process; use asymmetric",
+        word_of(layers.ensembles));
   for (std::int64_t episode = 0; episode < data.episodes(); ++episode) {
     const bool validates = o.validation_every > 0 && episode % o.validation_every == o.validation_every - 1;
     if (validates || o.validation_every == 0) validation.push_back(episode);
@@ -68,7 +77,17 @@ ParticleBatch ParticleDynamics::Implementation::training_batch(std::int64_t at_s
   const std::uint64_t seed =
       derive_seed(derive_seed(options.seed, static_cast<std::uint64_t>(ParticleStream::training)),
                   static_cast<std::uint64_t>(at_step));
-  return data.batch(training_windows(at_step), {rollout_at(at_step), options.rays}, seed);
+  const std::vector<ParticleWindow> windows = training_windows(at_step);
+  return data.batch({windows.begin() + own_from(), windows.begin() + own_to()},
+                    {rollout_at(at_step), options.rays, own_from()}, seed);
+}
+
+std::int64_t ParticleDynamics::Implementation::own_from() const {
+  return options.batch * options.ranks->rank() / options.ranks->size();
+}
+
+std::int64_t ParticleDynamics::Implementation::own_to() const {
+  return options.batch * (options.ranks->rank() + 1) / options.ranks->size();
 }
 
 std::uint64_t ParticleDynamics::Implementation::evaluation_seed() const {
@@ -92,10 +111,7 @@ std::vector<ParticleWindow> ParticleDynamics::Implementation::evaluation_windows
   return windows;
 }
 
-at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& batch) {
-  const ParticleState start = model->encode(batch);
-  std::vector<ParticleState> states = model->rollout(start, batch.robot, batch.grips);
-  if (states.empty()) states.push_back(start);  // reconstruction
+at::Tensor colour_error(HdVpd& model, const std::vector<ParticleState>& states, const ParticleBatch& batch) {
   const std::int64_t steps = static_cast<std::int64_t>(states.size()), clouds = batch.positions.size(0);
   // All steps at once, one after the other.
   std::vector<at::Tensor> positions, features;
@@ -107,6 +123,14 @@ at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& ba
   const Rendered seen = model->render({at::cat(positions), at::cat(features), {}, {}}, rays(batch.origins),
                                       rays(batch.directions));
   return (seen.colour.to(at::kFloat) - rays(batch.colours)).square().mean();
+}
+
+at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& batch) {
+  const ParticleState start = model->encode(batch);
+  const auto keep = options.recompute ? HdVpdImpl::Keep::inputs : HdVpdImpl::Keep::all;
+  std::vector<ParticleState> states = model->rollout(start, batch.robot, batch.grips, keep);
+  if (states.empty()) states.push_back(start);  // reconstruction
+  return colour_error(model, states, batch);
 }
 
 ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
@@ -142,6 +166,10 @@ std::int64_t ParticleDynamics::batch_size() const {
   return implementation_->options.batch;
 }
 
+RanksPtr ParticleDynamics::ranks() const {
+  return implementation_->options.ranks;
+}
+
 void ParticleDynamics::start_epoch(std::int64_t epoch, std::int64_t batch) {
   implementation_->step = epoch * implementation_->options.epoch_steps + batch;
 }
@@ -155,12 +183,17 @@ Task::Loss ParticleDynamics::loss() {
   if (!self.options.device.is_cpu()) {
     // While the device computes, the host prepares the next batch, a function of its step.
     self.ahead_step = step + 1;
-    self.ahead =
-        std::async(std::launch::async, [&self, next = step + 1] { return self.training_batch(next); });
+    self.ahead = std::async(std::launch::async,
+                            [&self, next = step + 1] { return self.training_batch(next).pinned(); });
   }
   self.data_clock.stop();
   const at::Tensor loss = self.mean_square(batch);
-  return {loss, -10 * at::log10(loss.detach().clamp_min(1e-12))};
+  const double share =
+      static_cast<double>(self.own_to() - self.own_from()) / static_cast<double>(self.options.batch);
+  // The score of the whole batch, on every rank: means of decibels would be another.
+  const at::Tensor whole =
+      share == 1 ? loss.detach() : self.options.ranks->sum(loss.detach() * share, "losses");
+  return {loss, -10 * at::log10(whole.clamp_min(1e-12)), share};
 }
 
 double ParticleDynamics::take_data_seconds() {
@@ -171,16 +204,26 @@ Evaluation ParticleDynamics::evaluate() {
   const at::NoGradGuard no_grad;
   Implementation& self = *implementation_;
   const std::vector<ParticleWindow> windows = self.evaluation_windows();
-  double sum = 0;
-  for (std::size_t begin = 0; begin < windows.size(); begin += static_cast<std::size_t>(self.options.batch)) {
-    const std::size_t end = std::min(windows.size(), begin + static_cast<std::size_t>(self.options.batch));
+  const auto each = static_cast<std::size_t>(self.options.batch);
+  const Ranks& ranks = *self.options.ranks;
+  // Each rank takes some of the batches; all add up the same numbers in the order of batches, as one alone
+  // would.
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>((windows.size() + each - 1) / each)}, at::kDouble);
+  double* sum_of = sums.data_ptr<double>();
+  for (std::size_t begin = 0; begin < windows.size(); begin += each) {
+    const std::size_t number = begin / each;
+    if (number % static_cast<std::size_t>(ranks.size()) != static_cast<std::size_t>(ranks.rank())) continue;
+    const std::size_t end = std::min(windows.size(), begin + each);
     const std::vector<ParticleWindow> part(windows.begin() + static_cast<std::ptrdiff_t>(begin),
                                            windows.begin() + static_cast<std::ptrdiff_t>(end));
     const ParticleBatch batch = self.data.batch(part, {self.options.evaluation_rollout, self.options.rays},
                                                 derive_seed(self.evaluation_seed(), begin));
-    sum += self.mean_square(batch.to(self.options.device)).item<double>() * static_cast<double>(end - begin);
+    sum_of[number] =
+        self.mean_square(batch.to(self.options.device)).item<double>() * static_cast<double>(end - begin);
   }
-  const double mean = sum / static_cast<double>(windows.size());
+  sums = ranks.sum(sums, "the evaluation");
+  const double* found = sums.const_data_ptr<double>();
+  const double mean = std::accumulate(found, found + sums.numel(), 0.0) / static_cast<double>(windows.size());
   return {mean, decibels(mean), static_cast<std::int64_t>(windows.size())};
 }
 

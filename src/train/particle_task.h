@@ -9,12 +9,19 @@
 
 namespace topomask {
 
+// The squared difference of the colours of the batch's rays, a differentiable scalar. `states`: one for each
+// frame that the batch has rays of.
+at::Tensor colour_error(HdVpd& model, const std::vector<ParticleState>& states, const ParticleBatch& batch);
+
 struct ParticleDynamics::Implementation {
   Implementation(const ParticleData& data, const ParticleTaskOptions& options);
 
   std::int64_t rollout_at(std::int64_t step) const;
-  std::vector<ParticleWindow> training_windows(std::int64_t step) const;
-  ParticleBatch training_batch(std::int64_t step) const;
+  std::vector<ParticleWindow> training_windows(std::int64_t step) const;  // of all ranks
+  ParticleBatch training_batch(std::int64_t step) const;                  // of this rank
+  // Places in a batch that this rank takes: from .. to - 1.
+  std::int64_t own_from() const;
+  std::int64_t own_to() const;
   std::uint64_t evaluation_seed() const;
   std::vector<ParticleWindow> evaluation_windows() const;
   // Of the colours of the batch's rays; a scalar, differentiable.

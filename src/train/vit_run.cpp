@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -13,6 +12,7 @@
 #include "train/checkpoint_file.h"
 #include "train/finished_runs.h"
 #include "train/initialise_from.h"
+#include "train/own_device.h"
 
 namespace topomask {
 namespace {
@@ -196,14 +196,6 @@ std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings
   if (!text) return std::nullopt;
   const Json result = parse_result(*text, folder.file(kResultFile));
   return VitRunResult{training_of(result), dump(result)};
-}
-
-// Each rank of a machine has a GPU of its own, unless the settings name one.
-VitSettings on_own_device(VitSettings settings, const Ranks& ranks) {
-  const char* local = std::getenv("LOCAL_RANK");
-  if (ranks.size() > 1 && settings.device == "cuda" && local != nullptr)
-    settings.device = fmt::format("cuda:{}", local);
-  return settings;
 }
 
 // Every rank reads the images itself, and all must have read the same.

@@ -7,11 +7,16 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/parallel.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
+#include "topomask/distributed.h"
 #include "topomask/particle_runs.h"
+#include "topomask/particle_table.h"
 #include "topomask/safetensors.h"
 
 namespace topomask {
@@ -142,6 +147,38 @@ TEST(ParticleDynamics, GradientsReachEveryParameter) {
   }
 }
 
+TEST(ParticleDynamics, RecomputedStepsHaveTheSameGradients) {
+  for (const char* local : {"grf", "mp", "none"}) {
+    std::vector<std::vector<at::Tensor>> gradients;
+    std::vector<double> losses;
+    for (const char* recompute : {"false", "true"}) {
+      const ParticleSettings settings = minute(
+          local, {{"pretrain", "0"}, {"double-every", "0"}, {"rollout", "3"}, {"recompute", recompute}});
+      const ParticleData data(kEpisodes, settings.data_options());
+      ParticleDynamics task(data, settings.task_options());
+      {
+        const at::NoGradGuard no_grad;
+        for (const NamedParameter& parameter : task.parameters())
+          if (parameter.name.find("interlacer.head.weight") == 0) parameter.tensor.fill_(.01);
+      }
+      const at::Tensor loss = task.loss().loss;
+      loss.backward();
+      losses.push_back(loss.item<double>());
+      gradients.emplace_back();
+      for (const NamedParameter& parameter : task.parameters())
+        gradients.back().push_back(parameter.tensor.grad());
+    }
+    EXPECT_EQ(losses[0], losses[1]) << local;
+    ASSERT_EQ(gradients[0].size(), gradients[1].size());
+    for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+      const at::Tensor &kept = gradients[0][i], &again = gradients[1][i];
+      ASSERT_TRUE(kept.defined() && again.defined()) << local << ", " << i;
+      EXPECT_LE((kept - again).norm().item<double>(), 1e-5 * kept.norm().item<double>() + 1e-9)
+          << local << ", " << i;
+    }
+  }
+}
+
 TEST(ParticleDynamics, JudgesBesideCopyAndOracle) {
   const ParticleSettings settings = minute("grf");
   const ParticleData data(kEpisodes, settings.data_options());
@@ -195,6 +232,131 @@ TEST_P(ResumedParticles, EndWithTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Locals, ResumedParticles, ::testing::Values("grf", "mp", "none"));
+
+void expect_same_files(const std::string& expected, const std::string& actual) {
+  const auto left = read_safetensors(expected), right = read_safetensors(actual);
+  ASSERT_EQ(left.tensors.size(), right.tensors.size());
+  for (const auto& [name, tensor] : left.tensors) {
+    ASSERT_TRUE(right.tensors.contains(name)) << name;
+    EXPECT_TRUE(tensor.equal(right.tensors.at(name))) << name;
+  }
+  EXPECT_EQ(left.metadata.at("config"), right.metadata.at("config"));
+}
+
+// Each variant as if it had pretrained alone; the work is cut anywhere, and done by two at once.
+TEST(ParticleTable, SharesPretraining) {
+  const int before = num_threads();
+  set_num_threads(1);
+  const TemporaryFolder folder;
+  const SettingValues more = {{"pretrain", "3"}, {"steps", "6"}, {"ema", "0.5"}};
+  ParticleTable table;
+  table.settings = minute("grf", more);
+  table.folder = folder / "table";
+  table.seeds = {5};
+  {
+    ParticleTable first = table;
+    first.variants = {"grf"};
+    TableCallbacks stop;
+    int asked = 0;
+    stop.should_stop = [&] { return ++asked > 2; };  // in the middle of pretraining
+    EXPECT_EQ(run_particle_table(first, stop).finished, 0);
+    EXPECT_TRUE(std::filesystem::exists(folder / "table/pretrained/seed-5/last.safetensors"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "table/grf/seed-5/last.safetensors"));
+  }
+  const std::vector<std::string> variants = {"grf", "mp@anchor-every=4"};
+  std::vector<std::thread> both;
+  for (const std::string& variant : variants) {
+    both.emplace_back([&, variant] {
+      set_num_threads(1);
+      ParticleTable own = table;
+      own.variants = {variant};
+      EXPECT_EQ(run_particle_table(own).finished, 1);
+    });
+  }
+  for (std::thread& thread : both) thread.join();
+  for (const std::string& variant : variants) {
+    const std::string alone = folder / ("alone-" + variant);
+    {
+      RunFolder run(alone, RunStart::fresh);
+      train_particles(run, particle_table_settings(table.settings, variant, 5));
+    }
+    for (const char* file : {"/last.safetensors", "/best.safetensors"})
+      expect_same_files(alone + file, folder / ("table/" + variant + "/seed-5" + file));
+  }
+  // A variant whose encoder is another one pretrains on its own.
+  ParticleTable own = table;
+  own.variants = {"none@encoder-width=16"};
+  EXPECT_EQ(run_particle_table(own).finished, 1);
+  set_num_threads(before);
+}
+
+// Of every step, then of every evaluation.
+std::vector<double> losses_in(const std::string& folder) {
+  std::ifstream file(folder + "/" + kMetricsFile);
+  std::vector<double> steps, epochs;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    const bool step = json["kind"] == "step";
+    (step ? steps : epochs).push_back(json["train_loss"]);
+    (step ? steps : epochs).push_back(json["train_psnr"]);
+    if (!step) epochs.push_back(json["loss"]);
+  }
+  steps.insert(steps.end(), epochs.begin(), epochs.end());
+  return steps;
+}
+
+class SharedParticles : public ::testing::TestWithParam<const char*> {};
+
+// Batches of 3 on 2 ranks are uneven. The run is stopped after every second step and resumed on another
+// number.
+TEST_P(SharedParticles, HaveTheLossesOfOneProcess) {
+  const TemporaryFolder folder;
+  const ParticleSettings settings =
+      minute(GetParam(), {{"batch", "3"}, {"log-every", "1"}, {"evaluation-windows", "7"}});
+  const auto train = [&](const std::string& name, int size, std::int64_t stop_after) {
+    Ranks::run_threads(size, [&](const RanksPtr& ranks) {
+      std::unique_ptr<RunFolder> own;
+      if (ranks->rank() == 0) own = std::make_unique<RunFolder>(folder / name, RunStart::either);
+      TrainCallbacks callbacks;
+      std::int64_t asked = 0;
+      callbacks.should_stop = [&] { return ++asked == stop_after; };
+      train_particles(ranks, own.get(), settings, callbacks);
+    });
+  };
+  train("one", 1, 0);
+  train("two", 2, 0);
+  train("mixed", 2, 1);
+  train("mixed", 1, 2);
+  train("mixed", 3, 0);
+  const std::vector<double> expected = losses_in(folder / "one");
+  ASSERT_EQ(expected.size(), 2u * 4 + 3u * 2);
+  for (const char* name : {"two", "mixed"}) {
+    const std::vector<double> found = losses_in(folder / name);
+    ASSERT_EQ(found.size(), expected.size()) << name;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-5 * std::max(1.0, std::abs(expected[i]))) << name << ' ' << i;
+    EXPECT_TRUE(std::filesystem::exists(folder / (std::string(name) + "/result.json")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Locals, SharedParticles, ::testing::Values("grf", "mp"));
+
+TEST(ParticleDynamics, SaysWhatRanksCannotShare) {
+  const ParticleData data(kEpisodes, minute("grf").data_options());
+  const auto make = [&](const RanksPtr& ranks, const ParticleSettings& settings) {
+    ParticleTaskOptions options = settings.task_options();
+    options.ranks = ranks;
+    ParticleDynamics(data, options);
+  };
+  Ranks::run_threads(3, [&](const RanksPtr& ranks) {
+    expect_error([&] { make(ranks, minute("grf")); }, "a batch of 2 windows cannot be shared by 3 ranks");
+    expect_error(
+        [&] {
+          make(ranks, minute("grf", {{"batch", "3"}, {"ensembles", "shared"}}));
+        },
+        "walks of ensembles shared would not be those of one process");
+  });
+}
 
 TEST(TrainParticles, RefusesAnotherVariantOrOtherData) {
   const TemporaryFolder folder, other;
