@@ -1,6 +1,7 @@
 """What attention, neighbours and fresh masks cost when Python calls them, on the GPU.
 
 python bench/from_python.py [--json FILE]
+python bench/from_python.py --small   # host times of attention on 64 nodes, on one core and without a GPU
 
 Two times of each call, in milliseconds, medians: `host` is how long the call itself takes while the GPU is idle, `device` how
 long one of many calls in a row takes. The larger one is what a program pays.
@@ -17,16 +18,17 @@ import torch
 import topomask
 
 
-def host_time(call: Callable[[], object], calls: int = 20, repeats: int = 40) -> float:
+def host_time(call: Callable[[], object], calls: int = 20, repeats: int = 40, of: Callable = statistics.median) -> float:
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     times = []
     for _ in range(repeats):
-        torch.cuda.synchronize()
+        wait()
         begin = time.perf_counter()
         for _ in range(calls):
             call()
         times.append((time.perf_counter() - begin) / calls * 1e3)
-    torch.cuda.synchronize()
-    return statistics.median(times)
+    wait()
+    return of(times)
 
 
 def device_time(call: Callable[[], object], calls: int = 20, repeats: int = 15) -> float:
@@ -42,10 +44,12 @@ def device_time(call: Callable[[], object], calls: int = 20, repeats: int = 15) 
     return statistics.median(times)
 
 
-def attention_calls(heads_of_f: int) -> dict[str, Callable[[], object]]:
+def attention_calls(
+    heads_of_f: int, shape: tuple[int, ...] = (1, 8, 32768, 64), device: str = "cuda", dtype: torch.dtype = torch.bfloat16
+) -> dict[str, Callable[[], object]]:
     """As `topomask bench attention --graph torus:32768,8 --walks 8 --heads 8 --dtype bfloat16` has them."""
-    mask = topomask.GRFMask(topomask.Graph.load("torus:32768,8").to("cuda"), 8, heads=heads_of_f)
-    q, k, v = (torch.randn(1, 8, 32768, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    mask = topomask.GRFMask(topomask.Graph.load(f"torus:{shape[2]},8").to(device), 8, heads=heads_of_f)
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype) for _ in range(3))
     learned = [x.clone().requires_grad_() for x in (q, k, v)]
     weight = torch.randn_like(v)
 
@@ -65,6 +69,24 @@ def attention_calls(heads_of_f: int) -> dict[str, Callable[[], object]]:
         f"{name}: forward+backward": eager[1],
         f"{name}: forward, compiled": compiled[0],
         f"{name}: forward+backward, compiled": compiled[1],
+    }
+
+
+def calls_of_torch(
+    shape: tuple[int, ...] = (1, 8, 64, 64), device: str = "cuda", dtype: torch.dtype = torch.bfloat16
+) -> dict[str, Callable[[], object]]:
+    """What torch.compile adds to one operator of torch's own, where its kernels cost little."""
+    learned = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
+    weight = torch.randn_like(learned[0])
+
+    def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    compiled = torch.compile(plain, fullgraph=True)
+    name = "torch's own attention of 64 nodes: forward+backward"
+    return {
+        name: lambda: torch.autograd.grad(plain(*learned), learned, weight),
+        f"{name}, compiled": lambda: torch.autograd.grad(compiled(*learned), learned, weight),
     }
 
 
@@ -97,15 +119,29 @@ def captured_step() -> Callable[[], object]:
     return replay
 
 
+def small_calls() -> None:
+    """The least of many times, since others may use the cores."""
+    torch.set_num_threads(1)
+    tiny = ((1, 2, 64, 8), "cpu", torch.float32)
+    for name, call in (attention_calls(1, *tiny) | calls_of_torch(*tiny)).items():
+        for _ in range(5):
+            call()
+        print(f"{name:<66} {host_time(call, repeats=150, of=min):8.4f} ms", flush=True)
+    print(f"torch {torch.__version__}, topomask {topomask.__version__}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", help="write the times there too")
+    parser.add_argument("--small", action="store_true", help="host times of small calls, without a GPU")
     arguments = parser.parse_args()
+    if arguments.small:
+        return small_calls()
     if not torch.cuda.is_available():
         print("no GPU on this machine: nothing to measure")
         return
     few, many = torch.rand(32768, 3, device="cuda"), torch.rand(1_000_000, 3, device="cuda")
-    calls = attention_calls(1) | attention_calls(8)
+    calls = attention_calls(1) | attention_calls(8) | calls_of_torch()
     calls["points to attention, captured"] = captured_step()
     for name, points, k in (("32,768", few, 3), ("32,768", few, 16), ("a million", many, 3), ("a million", many, 16)):
         calls[f"Graph.from_points of {name}, k={k}"] = lambda points=points, k=k: topomask.Graph.from_points(points, k)

@@ -8,9 +8,8 @@ out = topomask.attention(q, k, v, mask=mask)  # [B, H, N, d]
 from topomask import distributed, masks, nn
 from topomask._attention import attention, plan_attention, plan_ensembles
 from topomask._catalogue import catalogue
-from topomask._load import version as _version
-from topomask.features import WalkFeatures, sample_walk_features
-from topomask.graph import Graph, normalise, partition, union
+from topomask._ops import version as _version
+from topomask.graph import Graph, WalkFeatures, normalise, partition, sample_walk_features, union
 from topomask.kernels import NodeKernel
 from topomask.mask import Mask
 from topomask.masks import *  # noqa: F403

@@ -1,42 +1,27 @@
 """Masked attention: one call of the library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from topomask._catalogue import settings_text
 from topomask._ops import ops
-from topomask.graph import Graph, Normalisation, signed_seed
+from topomask.graph import Graph, signed_seed
 from topomask.mask import Mask
 
-Kind = Literal["linear", "softmax"]
-Engine = Literal["auto", "dense", "feature", "mask"]
 FeatureMap = Callable[[Tensor], Tensor]
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask | None = None,
-    *,
-    kind: Kind = "linear",
-    feature_map: str | FeatureMap = "relu",
-    engine: Engine = "auto",
-    epsilon: float | None = None,
-    num_features: int | None = None,
-    feature_seed: int = 0,
-    normaliser_guard: float | None = None,
-    max_workspace: int | None = None,
-    check_finite: bool = False,
-    csr: tuple[Tensor, Tensor] | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = "linear",
+    feature_map: str | FeatureMap = "relu", engine: str = "auto", epsilon: float | None = None,
+    num_features: int | None = None, feature_seed: int = 0, normaliser_guard: float | None = None,
+    max_workspace: int | None = None, check_finite: bool = False, csr: tuple[Tensor, Tensor] | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Attention under a topological mask M, shaped like torch's scaled_dot_product_attention.
 
     Linear: (M . phi(Q) phi(K)^T) V, softmax: (M . exp(Q K^T / sqrt(d))) V, each over its row sums.
@@ -83,16 +68,9 @@ def attention(
 
 
 def plan_attention(
-    q: Tensor,
-    v: Tensor,
-    mask: Mask | None = None,
-    *,
-    kind: Kind = "linear",
-    feature_map: str = "relu",
-    engine: Engine = "auto",
-    num_features: int | None = None,
-    max_workspace: int | None = None,
-) -> str:
+    q: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = "linear", feature_map: str = "relu",
+    engine: str = "auto", num_features: int | None = None, max_workspace: int | None = None,
+) -> str:  # fmt: skip
     """Which engine `attention` would take and why: a table of costs; of q and v only the shapes matter."""
     recipe, _, parameters = _expression(mask, kind, engine)
     if recipe is None:
@@ -102,14 +80,14 @@ def plan_attention(
 
 
 def plan_ensembles(
-    graph: Graph, error: float = 0.1, kernel: str = "", p_halt: float = 0.5, max_hops: int = 10, *,
-    coupling: str = "independent", normalise: Normalisation = "symmetric", confidence: float = 0.95,
-    m: int = 64, d: int = 64, seed: int = 0,
+    graph: Graph, error: float | None = None, kernel: str = "", p_halt: float | None = None,
+    max_hops: int | None = None, *, normalise: str = "symmetric", confidence: float | None = None,
+    m: int | None = None, d: int | None = None, **walks: Any,
 ) -> str:  # fmt: skip
     """Shared, independent and asymmetric walks at equal error on this graph: nonzeros, seconds, errors."""
     w = graph.to("cpu").normalised(normalise)
-    walks = p_halt, max_hops, coupling, error, confidence, m, d, signed_seed(seed)
-    return ops.plan_ensembles(*w.rows, w.directed, kernel, *walks)
+    settings = settings_text({"p_halt": p_halt, "max_hops": max_hops, **walks})
+    return ops.plan_ensembles(*w.rows, w.directed, kernel, settings, error, confidence, m, d)
 
 
 def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, list[Tensor], list[Tensor]]:

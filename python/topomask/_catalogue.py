@@ -1,7 +1,5 @@
 """The library's catalogue of masks as Python shows it: arguments, signatures and docstrings."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import textwrap
@@ -37,14 +35,16 @@ def signature_of(arguments: dict[str, dict[str, Any]], positional: list[str]) ->
 
 def docstring_of(info: dict[str, Any], arguments: dict[str, dict[str, Any]], own: str | None) -> str:
     """The words of the catalogue, then those of the class, then the arguments with their defaults."""
+    learned = ", ".join(f"`{own['name']}` {own['shape']}" for own in info["parameters"])
     lines = ["Args:"]
     for name, argument in arguments.items():
         start = argument.get("start", repr(argument["default"]))
         shown = "" if start in ("None", repr(Parameter.empty)) else f" ({start})"
         line = f"{name}: {argument['description']}{shown}."
         lines.append(textwrap.fill(line, 110, initial_indent=" " * 4, subsequent_indent=" " * 8))
-    opening = textwrap.fill(f"{info['description']}; {info['product']} per column.", 110)
-    return "\n\n".join([opening, cleandoc(own or ""), "\n".join(lines)])
+    opening = f"{info['description']}; {info['product']} per column."
+    parts = [textwrap.fill(opening + (f" Learned: {learned}." if learned else ""), 110), cleandoc(own or "")]
+    return "\n\n".join([*filter(None, parts), "\n".join(lines)])
 
 
 def bound(owner: str, signature: Signature, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +61,11 @@ def bound(owner: str, signature: Signature, values: tuple[Any, ...], named: dict
     if arguments[first] is None:
         raise TypeError(f"{owner}: {first} must be given, got None")
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def settings_text(given: dict[str, Any]) -> str:
+    """Settings as the library reads them; None stands for a default."""
+    return json.dumps({name: as_text(value) for name, value in given.items() if value is not None})
 
 
 def as_text(value: Any) -> str:

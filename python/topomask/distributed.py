@@ -1,20 +1,18 @@
-"""Graphs, masks and attention over the ranks of torch.distributed, each with its own nodes, on CPUs.
+"""Graphs, masks and attention over the ranks of torch.distributed, each with its own nodes, on CPUs or GPUs.
 
 graph = DistributedGraph.from_shards("parts").normalised()  # of 'topomask partition', one part per rank
 mask = GRFMask(graph, f, num_walks=8)
 out = attention(q, k, v, mask)  # rows of graph.nodes; gradients of f are summed over the ranks
-All of these, and backward passes, are collective: every rank calls them, in the same order.
+All of these, and backward passes, are collective: every rank calls them, in the same order. Graphs and walks stay on
+the CPU; attention computes where q, k, v and f are.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from topomask import _ops  # noqa: F401 (loads the operators)
+from topomask._catalogue import settings_text
 from topomask.graph import Graph, signed_seed
 from topomask.graph import partition as _partition
 
@@ -50,20 +48,17 @@ def partition(
 
 
 def plan(
-    graph: str, ranks: int, device: str = "cpu", *, num_walks: int = 16, p_halt: float = 0.5, max_hops: int = 10,
-    coupling: str = "independent", ensembles: str = "shared", normalise: str = "symmetric",
-    partition: str = "metis", heads: int = 1, m: int = 64, d: int = 64, learned: bool = True,
-    link_bandwidth: float | None = None, seed: int = 0,
+    graph: str, ranks: int, device: str = "cpu", *, partition: str = "metis", heads: int = 1, m: int | None = None,
+    d: int | None = None, learned: bool = True, link_bandwidth: float | None = None, **walks: Any,
 ) -> str:  # fmt: skip
     """Memory, bytes sent and seconds of each rank, as 'topomask plan --ranks'; it needs no ranks itself.
 
     graph: a file or a description, which may be too large for this machine ("grid:31623x31623", "shards:DIR").
     device: "cpu" or "h200". m, d: query/key features and value channels of a head. learned: with a backward
-    pass. link_bandwidth: bytes per second that a rank sends, instead of the device's.
+    pass. link_bandwidth: bytes per second that a rank sends, instead of the device's. walks: as in GRFMask.
     """
-    walks = (num_walks, max_hops, p_halt, coupling, ensembles, signed_seed(seed))
-    sizes = (heads, m, d, learned, link_bandwidth or 0.0)
-    return _call("plan", str(graph), ranks, device, partition, normalise, *walks, *sizes)
+    settings = (settings_text(walks), heads, m, d, learned, link_bandwidth)
+    return _call("plan", str(graph), ranks, device, partition, *settings)
 
 
 class DistributedGraph:
@@ -77,12 +72,12 @@ class DistributedGraph:
         """Of the whole graph."""
 
     @classmethod
-    def from_shards(cls, folder: str, group: Any = None) -> DistributedGraph:
+    def from_shards(cls, folder: str, group: Any = None) -> "DistributedGraph":
         """Rank r reads shard r of 'topomask partition'; there must be as many as ranks."""
         return cls(_call("from_shards", str(folder), _name(group)))
 
     @classmethod
-    def from_graph(cls, graph: Graph, assignment: Tensor, group: Any = None) -> DistributedGraph:
+    def from_graph(cls, graph: Graph, assignment: Tensor, group: Any = None) -> "DistributedGraph":
         """Every rank has built the same graph; assignment [N]: the rank of each node (`topomask.partition`)."""
         return cls(_call("from_graph", *graph.rows, graph.directed, assignment, _name(group)))
 
@@ -90,14 +85,14 @@ class DistributedGraph:
     def from_edge_index(
         cls, edge_index: Tensor, nodes: Tensor, num_nodes: int, edge_weight: Tensor | None = None,
         directed: bool = False, group: Any = None,
-    ) -> DistributedGraph:  # fmt: skip
+    ) -> "DistributedGraph":  # fmt: skip
         """Each rank has the edges from its own nodes (edge_index [2, e], global numbers) and nothing else.
 
         nodes: [n], ascending, each on one rank. An undirected edge stands at both its ends.
         """
         return cls(_call("from_edges", num_nodes, nodes, edge_index, edge_weight, directed, _name(group)))
 
-    def normalised(self, how: str = "symmetric") -> DistributedGraph:
+    def normalised(self, how: str = "symmetric") -> "DistributedGraph":
         """W of the walks, as `topomask.normalise`."""
         return DistributedGraph(self._handle.normalised(how))
 
@@ -110,19 +105,16 @@ class GRFMask:
     """M = Phi Psi^T over all ranks, as `topomask.GRFMask`; f [F] or [heads, F], the same on every rank."""
 
     def __init__(
-        self, graph: DistributedGraph, f: Tensor, num_walks: int = 16, p_halt: float = 0.5, max_hops: int = 10,
-        *, length: str | Sequence[float] = "geometric", step: str = "uniform", coupling: str = "independent",
-        ensembles: str = "shared", importance_weights: bool = True, shared_walks: bool = True, seed: int = 0,
-        route: str = "auto",
+        self, graph: DistributedGraph, f: Tensor, num_walks: int | None = None, p_halt: float | None = None,
+        max_hops: int | None = None, *, route: str = "auto", **walks: Any,
     ) -> None:  # fmt: skip
-        """shared_walks=False: each head samples its own walks; later values of f have as many rows."""
-        heads = 0 if shared_walks else (1 if f.dim() == 1 else f.shape[0])
-        law, survival = (length, []) if isinstance(length, str) else ("survival", [float(s) for s in length])
+        """walks: ensembles, coupling, length, step, importance_weights, shared_walks and seed, with the defaults
+        of `topomask.GRFMask`. With shared_walks=False later values of f have as many rows."""
+        settings = {"num_walks": num_walks, "p_halt": p_halt, "max_hops": max_hops, **walks}
+        heads = 1 if f.dim() == 1 else f.shape[0]
         self.f = f
-        self._handle = torch.classes.topomask.DistributedGrfMask(
-            graph._handle, heads, num_walks, max_hops, law, p_halt, survival, step, coupling, ensembles,
-            importance_weights, signed_seed(seed), route,
-        )  # fmt: skip
+        new = torch.classes.topomask.DistributedGrfMask
+        self._handle = new(graph._handle, heads, settings_text(settings), route)
 
 
 def attention(

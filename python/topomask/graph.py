@@ -1,4 +1,4 @@
-"""Graphs: the weighted adjacency matrix W as compressed sparse rows."""
+"""Graphs: the weighted adjacency matrix W as compressed sparse rows, and the features that walks leave."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from topomask._catalogue import settings_text
 from topomask._ops import ops
 from topomask.neighbours import arguments_of
-
-if TYPE_CHECKING:
-    import scipy.sparse
-
-Normalisation = Literal["none", "symmetric", "random-walk", "max-degree"]
-Duplicates = Literal["keep", "drop", "sum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +68,10 @@ class Graph:
 
     @staticmethod
     def from_edge_index(
-        edge_index: Any,
-        num_nodes: int | None = None,
-        edge_weight: Any = None,
-        *,
-        batch: Tensor | None = None,
-        ptr: Tensor | None = None,
-        undirected: bool = False,
-        duplicates: Duplicates = "drop",
-        self_loops: Literal["keep", "drop"] = "keep",
-    ) -> Graph:
+        edge_index: Any, num_nodes: int | None = None, edge_weight: Any = None, *,
+        batch: Tensor | None = None, ptr: Tensor | None = None, undirected: bool = False,
+        duplicates: str = "drop", self_loops: str = "keep",
+    ) -> Graph:  # fmt: skip
         """From edges as PyTorch Geometric keeps them.
 
         Args:
@@ -132,7 +121,7 @@ class Graph:
         edges = list(graph.edges(data=weight or True, default=1.0))
         ends = torch.tensor([[index[a], index[b]] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2)
         values = None if weight is None else torch.tensor([w for *_, w in edges], dtype=torch.float64)
-        how: Duplicates = "sum" if graph.is_multigraph() else "drop"
+        how = "sum" if graph.is_multigraph() else "drop"
         one_way = bool(graph.is_directed())
         built = Graph.from_edge_index(ends.T, len(index), values, undirected=not one_way, duplicates=how)
         return replace(built, directed=one_way)
@@ -193,7 +182,7 @@ class Graph:
             warnings.warn(remark, stacklevel=2)
         return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
-    def normalised(self, how: Normalisation = "symmetric") -> Graph:
+    def normalised(self, how: str = "symmetric") -> Graph:
         """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max |A_ij| d_i, "none" A."""
         return replace(self, weight=ops.normalise(*self.rows, self.directed, how))
 
@@ -216,25 +205,23 @@ class Graph:
         dense = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype, device=self.device)
         return dense.index_put((rows, self.col.long()), self.weight.to(dtype), accumulate=True)
 
-    def to_scipy(self) -> scipy.sparse.csr_matrix:
+    def to_scipy(self) -> Any:
         """W as a SciPy CSR matrix."""
         import scipy.sparse
 
         arrays = tuple(part.cpu().numpy() for part in (self.weight, self.col, self.row_ptr))
         return scipy.sparse.csr_matrix(arrays, shape=(self.num_nodes, self.num_nodes))
 
-    def walks(
-        self,
-        num_walks: int,
-        max_hops: int,
-        p_halt: float = 0.5,
-        *,
-        seed: int = 0,
-        coupling: str = "independent",
-    ) -> Tensor:
-        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, then -1."""
-        laws: Any = ("geometric", p_halt, [], "uniform", coupling)
-        return ops.sample_walks(*self.rows, num_walks, max_hops, *laws, signed_seed(seed), 0)
+    def walks(self, num_walks: int, max_hops: int, p_halt: float | None = None, **walks: Any) -> Tensor:
+        """[N, num_walks, max_hops + 1] int32: the nodes that walks from every node visit, then -1.
+
+        walks: length, step, coupling and seed. Names and defaults are those of GRFMask.
+        """
+        settings = {"num_walks": num_walks, "max_hops": max_hops, "p_halt": p_halt, **walks}
+        return ops.sample_walks(*self.rows, settings_text(settings))
+
+
+normalise = Graph.normalised
 
 
 def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, points: Any = None) -> Tensor:
@@ -265,17 +252,41 @@ def signed_seed(seed: int) -> int:
     return seed - 2**64 if seed >= 2**63 else seed
 
 
-def normalise(graph: Graph, how: Normalisation = "symmetric") -> Graph:
-    """The same as graph.normalised(how)."""
-    return graph.normalised(how)
-
-
 def union(graphs: Sequence[Graph]) -> Graph:
     """The disjoint union of graphs, as one graph with `ptr`."""
-    device = graphs[0].device if graphs else torch.device("cpu")
-    graphs = [g.to("cpu") for g in graphs]
-    starts = torch.tensor([0, *(g.num_nodes for g in graphs)]).cumsum(0)
-    row_ptr = torch.cat([starts[:1], *(g.degrees() for g in graphs)]).cumsum(0)
-    col = torch.cat([starts[:0].int(), *(g.col + start.int() for g, start in zip(graphs, starts))])
-    weight = torch.cat([torch.empty(0), *(g.weight for g in graphs)])
-    return Graph(row_ptr, col, weight, any(g.directed for g in graphs), starts).to(device)
+    rows = [list(part) for part in zip(*(g.rows for g in graphs))] or [[], [], []]
+    row_ptr, col, weight, ptr = ops.union_graphs(*rows)
+    return Graph(row_ptr, col, weight, any(g.directed for g in graphs), ptr)
+
+
+@dataclass(frozen=True, eq=False)
+class WalkFeatures:
+    """One entry per (start node, visited node), one deposit per (start node, visited node, hop)."""
+
+    row_ptr: Tensor
+    """[N+1] int64"""
+    col: Tensor
+    """[nnz] int32, ascending within a row"""
+    deposit_ptr: Tensor
+    """[nnz+1] int64"""
+    hop: Tensor
+    """[deposits] int16"""
+    load: Tensor
+    """[deposits] float32: mean over the walks of the importance weight"""
+
+    def values(self, f: Tensor) -> Tensor:
+        """The sum of load * f[hop]: f [F] or [heads, F] -> [nnz] or [heads, nnz]; differentiable."""
+        values = ops.modulate(f[None] if f.dim() == 1 else f, self.deposit_ptr, self.hop, self.load)
+        return values[0] if f.dim() == 1 else values
+
+
+def sample_walk_features(
+    graph: Graph, num_walks: int | None = None, max_hops: int | None = None, p_halt: float | None = None, *,
+    ensemble: int = 0, **walks: Any,
+) -> WalkFeatures:  # fmt: skip
+    """Features of every node of W = graph; the same on every machine.
+
+    walks: length, step, coupling, importance_weights and seed. Names and defaults are those of GRFMask.
+    """
+    settings = {"num_walks": num_walks, "max_hops": max_hops, "p_halt": p_halt, **walks}
+    return WalkFeatures(*ops.sample_features(*graph.rows, settings_text(settings), ensemble))

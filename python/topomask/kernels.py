@@ -1,19 +1,15 @@
 """Graph kernels between nodes for scikit-learn and Gaussian processes."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from topomask._ops import ops
-from topomask.graph import Graph, Normalisation
+from topomask.graph import Graph
 from topomask.masks import GRFMask
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 @dataclass(eq=False, repr=False)
@@ -44,12 +40,12 @@ class NodeKernel:
     coupling: str = "independent"
     seed: int = 0
     exact: bool = False
-    normalise: Normalisation = "symmetric"
+    normalise: str = "symmetric"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def set_params(self, **parameters: Any) -> NodeKernel:
+    def set_params(self, **parameters: Any) -> "NodeKernel":
         known = self.get_params()
         for name, value in parameters.items():
             if name not in known:
@@ -57,7 +53,7 @@ class NodeKernel:
             setattr(self, name, value)
         return self
 
-    def fit(self, nodes: npt.ArrayLike, y: object = None) -> NodeKernel:
+    def fit(self, nodes: npt.ArrayLike, y: object = None) -> "NodeKernel":
         """Samples the walks and remembers the training nodes: [n] indices."""
         self.nodes_ = ops.checked_nodes(torch.as_tensor(nodes), self.graph.num_nodes)
         graph = self.graph.to("cpu")

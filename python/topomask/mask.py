@@ -1,7 +1,5 @@
 """What every mask is: an operator that multiplies columns, and what it may know about itself."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json
@@ -142,10 +140,10 @@ class LibraryMask(Mask):
         tensors = ops.mask_pattern(*expression)
         patterns = [tensors[i : i + 2] for i in range(0, len(tensors), 2)]
         flat = ops.mask_view(*expression, "values", dtype)
-        if len(patterns) == 1:
-            return [(patterns[0], flat.view(-1, patterns[0][1].shape[0]))]
-        values = flat.split([pattern[1].shape[0] for pattern in patterns])
-        return [(pattern, own.unsqueeze(0)) for pattern, own in zip(patterns, values, strict=True)]
+        sizes = [pattern[1].shape[0] for pattern in patterns]
+        values = flat.split(sizes) if len(sizes) > 1 else [flat]
+        rows = [own.view(len(own) // size if size else 1, size) for own, size in zip(values, sizes)]
+        return list(zip(patterns, rows, strict=True))
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         if self.rank() == 0:
@@ -165,32 +163,26 @@ class LibraryMask(Mask):
 class CatalogueMask(LibraryMask):
     """A mask that the library makes by its name.
 
-    A class says which, and which of its arguments may go without their names. Settings, defaults,
-    descriptions and parameters are those of the catalogue.
+    A class has its name there, and says which of its arguments may go without their names. Settings,
+    defaults, descriptions and parameters are those of the catalogue.
     """
 
     _info: dict[str, Any]
     _arguments: dict[str, dict[str, Any]]
     _signature: inspect.Signature
+    __signature__: inspect.Signature | None  # what help() shows
     _as_graph = staticmethod(as_graph)
 
-    def __init_subclass__(cls, name: str = "", positional: str = "") -> None:
+    def __init_subclass__(cls, positional: str = "") -> None:
         super().__init_subclass__()
-        if not name:
-            return  # derived from a mask of the catalogue
-        cls._info = next(info for info in catalogue() if info["name"] == name)
+        if not positional:  # derived from a mask of the catalogue
+            cls.__signature__ = None if "__init__" in vars(cls) else cls._signature
+            return
+        cls._info = next(info for info in catalogue() if info["python_name"] == cls.__name__)
         cls._names = tuple(parameter["name"] for parameter in cls._info["parameters"])
         cls._arguments = arguments_of(cls._info, positional.split())
-        cls._signature = signature_of(cls._arguments, positional.split())
+        cls._signature = cls.__signature__ = signature_of(cls._arguments, positional.split())
         cls.__doc__ = docstring_of(cls._info, cls._arguments, cls.__doc__)
-
-        def __init__(self: CatalogueMask, *values: Any, **named: Any) -> None:
-            CatalogueMask.__init__(self, *values, **named)
-
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        shown = cls._signature.replace(parameters=[own, *cls._signature.parameters.values()])
-        __init__.__signature__ = shown  # type: ignore[attr-defined]
-        cls.__init__ = __init__  # type: ignore[method-assign]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         given = bound(type(self).__name__, self._signature, values, named)
@@ -264,11 +256,3 @@ class CombinedMask(LibraryMask):
             self._combined = recipes, made
             self.num_nodes, self.heads = ops.mask_profile(made)[:2]
         return self._combined[1], constants, parameters
-
-
-def csr_tensor(row_ptr: Tensor, col: Tensor, values: Tensor) -> Tensor:
-    """A square sparse CSR tensor."""
-    size = (row_ptr.shape[0] - 1,) * 2
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
-        return torch.sparse_csr_tensor(row_ptr, col.long(), values, size, check_invariants=False)

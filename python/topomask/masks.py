@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from topomask._ops import ops
 from topomask.graph import Graph, as_graph
-from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask, csr_tensor
+from topomask.mask import CatalogueMask, CombinedMask, LibraryMask, Mask
 
 __all__ = [
     "AbsoluteMask", "BlockDiagonalMask", "CausalMask", "ConvolutionalSPEMask", "DegreeMask", "DenseMask",
@@ -21,9 +21,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-class GRFMask(CatalogueMask, name="grf", positional="graph num_walks p_halt max_hops heads seed"):
+class GRFMask(CatalogueMask, positional="graph num_walks p_halt max_hops heads seed"):
     """The walks are sampled once, here, on the device of the graph; the same graph, settings and seed give
-    the walks of the C++ library and of `topomask features`, bit for bit. `f` is the parameter."""
+    the walks of the C++ library and of `topomask features`, bit for bit."""
 
     f: nn.Parameter
 
@@ -43,10 +43,9 @@ class GRFMask(CatalogueMask, name="grf", positional="graph num_walks p_halt max_
 
     def features(self, head: int = 0) -> tuple[Tensor, Tensor]:
         """Phi and Psi of a head as sparse CSR tensors [N, N] in the dtype of f; not differentiable."""
-        recipe, constants, parameters = self._expression()
-        fixed = [parameter.detach() for parameter in parameters]
-        tensors = ops.mask_features(recipe, constants, fixed, head)
-        return csr_tensor(*tensors[:3]), csr_tensor(*tensors[3:])
+        with torch.no_grad():
+            phi, psi = ops.mask_features(*self._expression(), head)
+        return phi, psi
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
         # Files of earlier versions of the C++ library call f by its long name.
@@ -55,14 +54,12 @@ class GRFMask(CatalogueMask, name="grf", positional="graph num_walks p_halt max_
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-class PowerSeriesMask(CatalogueMask, name="power-series", positional="graph max_power heads"):
-    """`alpha` is the parameter, K = max_power and E the entries of the graph."""
-
+class PowerSeriesMask(CatalogueMask, positional="graph max_power heads"):
     alpha: nn.Parameter
 
 
-class ToeplitzMask(CatalogueMask, name="toeplitz", positional="extent heads"):
-    """`offsets` is the parameter: the grid of b over all offsets j - i, with 0 in the middle."""
+class ToeplitzMask(CatalogueMask, positional="extent heads"):
+    """`offsets` is the grid of b over all offsets j - i, with 0 in the middle."""
 
     offsets: nn.Parameter
 
@@ -71,16 +68,16 @@ class ToeplitzMask(CatalogueMask, name="toeplitz", positional="extent heads"):
         return tuple(map(int, re.findall(r"\d+", self._settings["extent"])))
 
 
-class ForestMask(CatalogueMask, name="forest", positional="graph heads"):
-    """The graph is undirected, without cycles and self-loops. `a` and `b` are the parameters."""
+class ForestMask(CatalogueMask, positional="graph heads"):
+    """The graph is undirected, without cycles and self-loops."""
 
     a: nn.Parameter
     b: nn.Parameter
 
 
-class HypercubeHeatMask(CatalogueMask, name="hypercube-heat", positional="graph heads"):
+class HypercubeHeatMask(CatalogueMask, positional="graph heads"):
     """The graph is the hypercube itself (Graph.load("hypercube:8")), or its dimension d. Node i is the vertex
-    whose coordinates are the bits of i. `beta` is the parameter."""
+    whose coordinates are the bits of i."""
 
     beta: nn.Parameter
 
@@ -89,49 +86,42 @@ class HypercubeHeatMask(CatalogueMask, name="hypercube-heat", positional="graph 
         return Graph.load(f"hypercube:{graph}") if isinstance(graph, int) else as_graph(graph)
 
 
-class ShortestPathMask(CatalogueMask, name="shortest-path", positional="graph max_distance heads"):
-    """`table` is the parameter: entry k for k hops, the last for nodes that are farther or out of reach."""
+class ShortestPathMask(CatalogueMask, positional="graph max_distance heads"):
+    """Entry k of `table` is for k hops, the last for nodes that are farther or out of reach."""
 
     table: nn.Parameter
 
 
-class DegreeMask(CatalogueMask, name="degree", positional="graph heads"):
-    """`logits` is the parameter, one number for each degree. M has rank 2."""
-
+class DegreeMask(CatalogueMask, positional="graph heads"):
     logits: nn.Parameter
 
 
-class NeighbourMask(CatalogueMask, name="neighbours", positional="graph hops"):
+class NeighbourMask(CatalogueMask, positional="graph hops"):
     """It has no parameters and serves every head."""
 
 
-class NoMask(CatalogueMask, name="none", positional="num_nodes"):
+class NoMask(CatalogueMask, positional="num_nodes"):
     """What `topomask.attention` computes without a mask; for use inside other masks."""
 
 
-class CausalMask(CatalogueMask, name="causal", positional="num_nodes"):
+class CausalMask(CatalogueMask, positional="num_nodes"):
     """For sequences: a token sees itself and those before it."""
 
 
-class LearnedFeaturesMask(CatalogueMask, name="learned-features", positional="num_nodes rank heads"):
-    """`features` is the parameter, F of every head."""
-
+class LearnedFeaturesMask(CatalogueMask, positional="num_nodes rank heads"):
     features: nn.Parameter
 
 
-class SineSPEMask(CatalogueMask, name="spe-sine", positional="num_nodes realisations heads"):
-    """`frequencies` (cycles per step), `gains` and `phases` are the parameters. The noise depends on the
-    seed and the head alone and stays fixed."""
+class SineSPEMask(CatalogueMask, positional="num_nodes realisations heads"):
+    """The noise depends on the seed and the head alone and stays fixed."""
 
     frequencies: nn.Parameter
     gains: nn.Parameter
     phases: nn.Parameter
 
 
-class ConvolutionalSPEMask(
-    CatalogueMask, name="spe-convolutional", positional="num_nodes realisations heads"
-):
-    """`query_filter` and `key_filter` are the parameters. The noise depends on the seed and the head."""
+class ConvolutionalSPEMask(CatalogueMask, positional="num_nodes realisations heads"):
+    """The noise depends on the seed and the head alone and stays fixed."""
 
     query_filter: nn.Parameter
     key_filter: nn.Parameter

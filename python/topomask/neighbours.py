@@ -1,7 +1,5 @@
 """Nearest neighbours of points: exact, on the device of the points, for batches and periodic boxes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +22,9 @@ class Neighbours:
 
 
 def arguments_of(
-    points: Any,
-    queries: Any = None,
-    batch: Tensor | None = None,
-    ptr: Tensor | None = None,
-    query_batch: Tensor | None = None,
-    query_ptr: Tensor | None = None,
-    box: Any = None,
-) -> tuple[Any, ...]:
+    points: Any, queries: Any = None, batch: Tensor | None = None, ptr: Tensor | None = None,
+    query_batch: Tensor | None = None, query_ptr: Tensor | None = None, box: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """points, queries, ptr, query_ptr and box as the operators take them."""
     if batch is not None or query_batch is not None:
         ptr, query_ptr = (*ops.batch_ptrs(batch, query_batch, queries is not None), None)[:2]
@@ -40,18 +33,10 @@ def arguments_of(
 
 
 def knn(
-    points: Any,
-    k: int,
-    *,
-    queries: Any = None,
-    batch: Tensor | None = None,
-    ptr: Tensor | None = None,
-    query_batch: Tensor | None = None,
-    query_ptr: Tensor | None = None,
-    box: Any = None,
-    include_self: bool | None = None,
-    edge_index: bool = False,
-) -> Any:
+    points: Any, k: int, *, queries: Any = None, batch: Tensor | None = None, ptr: Tensor | None = None,
+    query_batch: Tensor | None = None, query_ptr: Tensor | None = None, box: Any = None,
+    include_self: bool | None = None, edge_index: bool = False,
+) -> Any:  # fmt: skip
     """The k nearest points of every point or query, by Euclidean distance; ties go to the smaller index.
 
     Args:
@@ -70,14 +55,9 @@ def knn(
 
 
 def radius(
-    points: Any,
-    r: float,
-    max_neighbours: int | None = None,
-    *,
-    include_self: bool | None = None,
-    edge_index: bool = False,
-    **places: Any,
-) -> Any:
+    points: Any, r: float, max_neighbours: int | None = None, *, include_self: bool | None = None,
+    edge_index: bool = False, **places: Any,
+) -> Any:  # fmt: skip
     """All points within distance r of every point or query, at most the max_neighbours nearest of them.
 
     include_self, edge_index and places (queries, batch, ptr, query_batch, query_ptr, box) are as in `knn`.

@@ -1,13 +1,12 @@
 """Layers with masked attention inside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from topomask._attention import Engine, FeatureMap, Kind, attention
+from topomask._attention import FeatureMap, attention
+from topomask._modules import HDVPD, Interlacer, ParticleRenderer, VisionTransformer
 from topomask.mask import Mask
 
 __all__ = [
@@ -28,17 +27,9 @@ class GraphMaskedAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        mask: Mask | None = None,
-        *,
-        bias: bool = True,
-        kind: Kind = "linear",
-        feature_map: str | FeatureMap = "relu",
-        engine: Engine = "auto",
-        epsilon: float | None = None,
-    ) -> None:
+        self, dim: int, heads: int, mask: Mask | None = None, *, bias: bool = True, kind: str = "linear",
+        feature_map: str | FeatureMap = "relu", engine: str = "auto", epsilon: float | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if heads < 1 or dim % heads:
             raise ValueError(f"GraphMaskedAttention: dim must be a multiple of heads, got {dim} and {heads}")
@@ -52,14 +43,9 @@ class GraphMaskedAttention(nn.Module):
             nn.init.zeros_(self.out_proj.bias)
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        *,
-        mask: Mask | None = None,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, None]:
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
+        mask: Mask | None = None, need_weights: bool = False,
+    ) -> tuple[Tensor, None]:  # fmt: skip
         """query, key, value: [B, N, dim] or [N, dim]; key and value default to query.
 
         Returns (out, None), out like query; the attention weights are never formed.
@@ -96,15 +82,9 @@ class TransformerBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        mask: Mask | None = None,
-        *,
-        mlp_ratio: float = 4.0,
-        dropout: float = 0.0,
+        self, dim: int, heads: int, mask: Mask | None = None, *, mlp_ratio: float = 4.0, dropout: float = 0.0,
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         hidden = round(dim * mlp_ratio)
         self.norm1 = nn.LayerNorm(dim)
@@ -118,9 +98,3 @@ class TransformerBlock(nn.Module):
         out, _ = self.attention(self.norm1(x), mask=mask)
         x = x + self.dropout(out)
         return x + self.mlp(self.norm2(x))
-
-
-# At the end, since it is made of the blocks above.
-from topomask.particle_renderer import ParticleRenderer  # noqa: E402
-from topomask.particles import HDVPD, Interlacer  # noqa: E402
-from topomask.vision_transformer import VisionTransformer  # noqa: E402

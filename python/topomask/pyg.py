@@ -1,7 +1,5 @@
 """PyTorch Geometric: masked attention as a convolution."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -29,16 +27,9 @@ class GRFConv(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        heads: int = 1,
-        *,
-        max_hops: int = 4,
-        kind: Any = "linear",
-        feature_map: str = "relu",
-        **mask_options: Any,
-    ) -> None:
+        self, in_channels: int, out_channels: int, heads: int = 1, *, max_hops: int = 4, kind: Any = "linear",
+        feature_map: str = "relu", **mask_options: Any,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.options = {"heads": heads, "max_hops": max_hops, **mask_options}
@@ -46,11 +37,8 @@ class GRFConv(nn.Module):
         self.attention = GraphMaskedAttention(out_channels, heads, kind=kind, feature_map=feature_map)
         self.f = nn.Parameter(GRFMask(Graph.grid(1), **self.options).f.detach().clone())
         self._seen: list[Tensor] = []
+        self._place = self.f.device
         self._mask: list[GRFMask] = []  # in a list, so that the walks are no part of the module
-
-    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        self._seen = []  # the walks are sampled again where the module goes
-        return super()._apply(fn, recurse)
 
     def reset_parameters(self) -> None:
         """Reinitialises all parameters; keeps the walks."""
@@ -63,10 +51,10 @@ class GRFConv(nn.Module):
 
     def _mask_for(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> GRFMask:
         edges = [edge_index] if edge_weight is None else [edge_index, edge_weight]
-        same = len(edges) == len(self._seen) and self._mask[0].num_nodes == num_nodes
+        same = len(edges) == len(self._seen) and self._mask[0].num_nodes == num_nodes and self._place == self.f.device
         if not same or not all(a.device == b.device and torch.equal(a, b) for a, b in zip(edges, self._seen)):
             graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
-            self._mask = [GRFMask(graph, **self.options).to(self.f.device)]
+            self._place, self._mask = self.f.device, [GRFMask(graph, **self.options).to(self.f.device)]
             self._seen = [x.clone() for x in edges]  # the caller may write to them
         mask = self._mask[0]
         mask.f = self.f
@@ -76,8 +64,7 @@ class GRFConv(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
         """x: [N, in_channels], edge_index: [2, E], edge_weight: [E] -> [N, out_channels]."""
-        out, _ = self.attention(self.input(x), mask=self._mask_for(edge_index, edge_weight, x.shape[0]))
-        return out
+        return self.attention(self.input(x), mask=self._mask_for(edge_index, edge_weight, x.shape[0]))[0]
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}"

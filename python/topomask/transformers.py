@@ -11,8 +11,6 @@ trained and saved with it. Loading a checkpoint takes both steps again, and then
     topomask.transformers.load_masks(model, folder)
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import re
@@ -23,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from topomask._attention import Kind, attention
+from topomask._attention import attention
 from topomask.graph import Graph
 from topomask.mask import Mask
 from topomask.masks import GlobalTokensMask, GRFMask
@@ -32,15 +30,9 @@ __all__ = ["attach", "attention_forward", "load_masks", "register"]
 
 
 def attention_forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **ignored: Any,
-) -> tuple[Tensor, None]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, dropout: float = 0.0, **ignored: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """What Transformers calls: query, key, value [B, H, N, d] -> ([B, N, H, d], None).
 
     Attention weights are never formed, so dropout is applied to each head's output.
@@ -52,7 +44,7 @@ def attention_forward(
         )
     if attention_mask is not None:
         raise ValueError("topomask: an attention_mask on top of the topological mask is not supported")
-    kind: Kind = module.topomask_kind  # type: ignore[assignment]
+    kind: str = module.topomask_kind  # type: ignore[assignment]
     if scaling is not None and kind == "softmax":
         query = query * (scaling * math.sqrt(query.shape[-1]))
     out = attention(query, key, value, mask=mask, kind=kind)
@@ -68,13 +60,9 @@ def register(name: str = "topomask") -> None:
 
 
 def attach(
-    model: Any,
-    make_mask: Callable[[int], Mask] | None = None,
-    *,
-    kind: Kind = "linear",
-    name: str = "topomask",
-    **walks: Any,
-) -> Any:
+    model: Any, make_mask: Callable[[int], Mask] | None = None, *, kind: str = "linear",
+    name: str = "topomask", **walks: Any,
+) -> Any:  # fmt: skip
     """Gives every attention layer a mask of its own and switches the model to attn_implementation=name.
 
     Args:

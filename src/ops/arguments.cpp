@@ -1,5 +1,7 @@
 #include "ops/arguments.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/tensors.h"
 #include "topomask/device.h"
 
@@ -16,6 +18,20 @@ void check_same_place(const char* op, const char* argument, const at::Tensor& te
                       const at::Tensor& reference) {
   check(tensor.device() == reference.device(), "{}: {} must be on {} as {}, got {}", op, argument,
         reference.device().str(), other, tensor.device().str());
+}
+
+MaskRequest request_of(std::string_view mask, std::string_view settings) {
+  MaskRequest request;
+  request.mask = mask;
+  nlohmann::json::parse(settings).get_to(request.settings);
+  return request;
+}
+
+FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> elsewhere) {
+  MaskRequest request = request_of("grf", settings);
+  for (const char* name : elsewhere)
+    check(!request.settings.contains(name), "walks: there is no setting '{}' here", name);
+  return plan_walk_mask(std::move(request)).features;
 }
 
 Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed) {

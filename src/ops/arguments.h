@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "topomask/graph.h"
+#include "topomask/mask_catalogue.h"
 #include "topomask/walks.h"
 #include "topomask/words.h"
 
@@ -28,9 +29,12 @@ inline GraphTensors tensors_of(const Graph& graph) {
 // that would have to wait for the device.
 Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed);
 
-WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
-                         double p_halt, at::ArrayRef<double> survival, std::string_view step,
-                         std::string_view coupling, std::int64_t seed, std::int64_t ensemble);
+// A mask as settings describe it: a JSON object of texts, with the names and defaults of the catalogue.
+MaskRequest request_of(std::string_view mask, std::string_view settings);
+// The walks of "grf" alone. Settings in `elsewhere` mean nothing to the caller and are errors.
+FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> elsewhere);
+// For callers that know no masks.
+inline constexpr auto kOfMasks = {"init", "key_init", "ensembles", "shared_walks", "normalise"};
 
 // Throws unless this build of the library computes where the tensor is.
 void check_place(const char* op, const char* argument, const at::Tensor& tensor);

@@ -1,6 +1,9 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 #include <torch/library.h>
 
@@ -175,6 +178,31 @@ at::Tensor is_symmetric(const at::Tensor& row_ptr, const at::Tensor& col, const 
   return at::scalar_tensor(graph_from(row_ptr, col, weight, true).is_symmetric(), at::kBool);
 }
 
+// The disjoint union as row_ptr, col and weight, and where each graph begins, [graphs+1].
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> union_graphs(at::TensorList row_ptr,
+                                                                        at::TensorList col,
+                                                                        at::TensorList weight) {
+  check(row_ptr.size() == col.size() && col.size() == weight.size(),
+        "union: expected row_ptr, col and weight of every graph, got {}, {} and {}", row_ptr.size(),
+        col.size(), weight.size());
+  const at::TensorOptions place(row_ptr.empty() ? at::Device(at::kCPU) : row_ptr[0].device());
+  std::vector<at::Tensor> ends = {at::zeros({1}, place.dtype(at::kLong))};
+  std::vector<at::Tensor> columns = {at::empty({0}, place.dtype(at::kInt))};
+  std::vector<at::Tensor> weights = {at::empty({0}, place.dtype(at::kFloat))};
+  std::vector<std::int64_t> starts = {0};
+  std::int64_t entries = 0;
+  for (std::size_t i = 0; i < row_ptr.size(); ++i) {
+    check_same_place("union", "every graph", row_ptr[i], "the first", row_ptr[0]);
+    ends.push_back(row_ptr[i].slice(0, 1) + entries);
+    columns.push_back(col[i] + starts.back());
+    weights.push_back(weight[i]);
+    entries += col[i].size(0);
+    starts.push_back(starts.back() + row_ptr[i].size(0) - 1);
+    check_num_nodes("union", starts.back());
+  }
+  return {at::cat(ends), at::cat(columns), at::cat(weights), at::tensor(starts, place.dtype(at::kLong))};
+}
+
 // [N] int32: the part of every node.
 at::Tensor partition_tensor(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                             bool directed, std::int64_t parts, std::string_view method, std::int64_t seed,
@@ -219,6 +247,11 @@ GraphTensors transpose_graph_shapes(const at::Tensor& row_ptr, const at::Tensor&
 TORCH_LIBRARY_IMPL(topomask, Meta, m) {
   m.impl("normalise", normalised_weight_shape);
   m.impl("transpose_graph", transpose_graph_shapes);
+}
+
+// Made of operators that can be traced.
+TORCH_LIBRARY_IMPL(topomask, CompositeImplicitAutograd, m) {
+  m.impl("union_graphs", union_graphs);
 }
 
 TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {

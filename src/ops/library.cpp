@@ -22,6 +22,7 @@ TORCH_LIBRARY(topomask, m) {
   def("grid_graph(int[] extent, bool diagonals, bool wrap) -> (Tensor, Tensor, Tensor)");
   def("normalise(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str how) -> Tensor");
   def("transpose_graph(Tensor row_ptr, Tensor col, Tensor weight) -> (Tensor, Tensor, Tensor)");
+  def("union_graphs(Tensor[] row_ptr, Tensor[] col, Tensor[] weight) -> (Tensor, Tensor, Tensor, Tensor)");
   def("checked_nodes(Tensor nodes, int num_nodes) -> Tensor");
   def("is_symmetric(Tensor row_ptr, Tensor col, Tensor weight) -> Tensor");
   def("partition_graph(Tensor row_ptr, Tensor col, Tensor weight, bool directed, int parts, str method, "
@@ -39,12 +40,11 @@ TORCH_LIBRARY(topomask, m) {
   // [1, graphs+1] of the graph of every point, or [2, graphs+1] of every point and every query.
   def("batch_ptrs(Tensor? batch, Tensor? query_batch, bool has_queries) -> Tensor");
 
-  // Walks: row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
-  def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
-      "float p_halt, float[] survival, str step, str coupling, bool importance_weights, int seed, "
-      "int ensemble) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
-  def("sample_walks(Tensor row_ptr, Tensor col, Tensor weight, int num_walks, int max_hops, str length, "
-      "float p_halt, float[] survival, str step, str coupling, int seed, int ensemble) -> Tensor");
+  // Walks are described by settings of "grf" (topomask/mask_catalogue.h), a JSON object of texts. Features:
+  // row_ptr [N+1] int64, col [nnz] int32, deposit_ptr [nnz+1] int64, hop [D] int16, load [D] float32.
+  def("sample_features(Tensor row_ptr, Tensor col, Tensor weight, str walks, int ensemble) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+  def("sample_walks(Tensor row_ptr, Tensor col, Tensor weight, str walks) -> Tensor");
   def("derive_seeds(int seed, int count) -> Tensor");
   def("exact_kernel(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel) -> Tensor");
   def("modulate(Tensor f, Tensor deposit_ptr, Tensor hop, Tensor load) -> Tensor");
@@ -75,27 +75,17 @@ TORCH_LIBRARY(topomask, m) {
   def("forget_masks() -> ()");
   def("cuda_is_built() -> bool");
 
-  // Vision transformers: options and settings as JSON (topomask/runs.h), weights by their names.
-  def("vit_settings(str options) -> str");
+  // Modules: complete settings, names and initial weights; what a module makes of weights and inputs. A
+  // vision transformer's settings are JSON (topomask/runs.h), a renderer's too; those of the other parts of a
+  // particle model are TOML, as of `topomask train particles`.
+  def("library_module(str kind, str settings) -> (str, str[], Tensor[])");
+  def("run_library_module(str kind, str settings, str[] names, Tensor[] tensors) -> Tensor");
+  def("run_library_module_backward(Tensor grad, str kind, str settings, str[] names, Tensor[] tensors, "
+      "int[] needs) -> Tensor[]");
+  // Settings, names and weights of trained models; of HD-VPD the settings of the renderer too.
   def("load_vit(str path) -> (str, str[], Tensor[])");
-
-  // Modules of particle models: names and initial weights; what a module makes of weights and inputs.
-  // Settings are those of `topomask train particles`, as TOML.
-  def("particle_module(str kind, str settings) -> (str[], Tensor[])");
-  def("run_particle_module(str kind, str settings, str[] names, Tensor[] tensors) -> Tensor");
-  def("run_particle_module_backward(Tensor grad, str kind, str settings, str[] names, Tensor[] tensors, "
-      "int[] needs) "
-      "-> Tensor[]");
-  def("load_hdvpd(str path) -> (str, int, str[], Tensor[])");
-
-  // Particles along rays: positions [B, N, 3], features [B, N, F], origins, directions [B, R, 3]; weights and
-  // biases of trunk1, trunk2, density, colour1, colour2 -> [B, R, 5]: colour, opacity, depth.
-  def("render_particles(Tensor positions, Tensor features, Tensor origins, Tensor directions, Tensor[] "
-      "weights, int neighbours, int samples, float[] radii, float[] bandwidths, float nearest, float "
-      "farthest, float spacing, float cell) -> Tensor");
-  def("render_particles_backward(Tensor grad, Tensor positions, Tensor features, Tensor origins, Tensor "
-      "directions, Tensor[] weights, int neighbours, int samples, float[] radii, float[] bandwidths, float "
-      "nearest, float farthest, float spacing, float cell, int[] needs) -> Tensor[]");
+  def("load_hdvpd(str path) -> (str, str, str[], Tensor[])");
+  def("normalise_images(Tensor images, float[] mean, float[] stddev) -> Tensor");
 
   // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is
   // none.
@@ -128,7 +118,6 @@ TORCH_LIBRARY(topomask, m) {
   def("plan_attention(Tensor q, Tensor v, str mask, str kind, str feature_map, str engine, int? "
       "num_features, "
       "int? max_workspace, bool learning) -> str");
-  def("plan_ensembles(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel, float p_halt, "
-      "int "
-      "max_hops, str coupling, float error, float confidence, int features, int channels, int seed) -> str");
+  def("plan_ensembles(Tensor row_ptr, Tensor col, Tensor weight, bool directed, str kernel, str walks, "
+      "float? error, float? confidence, int? features, int? channels) -> str");
 }

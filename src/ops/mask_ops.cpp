@@ -1,5 +1,6 @@
 // Masks of the catalogue as operators: how they are made, and what can be asked of them.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_sparse_csr_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
@@ -27,13 +28,10 @@ ExpressionTensors tensors_of(Expression expression) {
   return {std::move(expression.recipe), std::move(expression.constants), std::move(expression.parameters)};
 }
 
-// `settings`: a JSON object of texts.
-MaskRequest request_of(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
+MaskRequest request_on(std::string_view name, at::TensorList graph, bool directed, std::int64_t out_degree,
                        std::int64_t heads, std::string_view settings) {
-  MaskRequest request;
-  request.mask = name;
+  MaskRequest request = request_of(name, settings);
   request.heads = heads;
-  nlohmann::json::parse(settings).get_to(request.settings);
   if (graph.empty()) return request;
   check(graph.size() == 3 || graph.size() == 4,
         "make_mask: expected row_ptr, col, weight and perhaps ptr, got {}", graph.size());
@@ -53,7 +51,7 @@ ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool
                                std::int64_t out_degree, std::int64_t num_nodes, std::int64_t heads,
                                std::string_view settings, const c10::List<std::string>& given_names,
                                at::TensorList given, at::ScalarType dtype, at::Device device) {
-  MaskRequest request = request_of(name, graph, directed, out_degree, heads, settings);
+  MaskRequest request = request_on(name, graph, directed, out_degree, heads, settings);
   request.num_nodes = num_nodes;
   request.dtype = dtype;
   request.device = device;
@@ -68,7 +66,7 @@ ExpressionTensors make_mask_op(std::string_view name, at::TensorList graph, bool
 
 std::string mask_advice_op(std::string_view name, at::TensorList graph, bool directed, std::int64_t heads,
                            std::string_view settings) {
-  return mask_advice(request_of(name, graph, directed, -1, heads, settings));
+  return mask_advice(request_on(name, graph, directed, -1, heads, settings));
 }
 
 // Neither returns what it was given: an operator's results are not its arguments.
@@ -292,7 +290,7 @@ class CsrFeatures {
 };
 
 // Phi and Psi of a head, as row_ptr, col and values each.
-Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+Tensors features_of_head(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
                          std::int64_t head) {
   const MaskPtr mask = mask_of(std::string(recipe), constants, parameters);
   const auto* grf = dynamic_cast<const GrfMask*>(mask.get());
@@ -311,10 +309,31 @@ Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::
   return result;
 }
 
+// Torch says once that sparse rows are new to it.
+struct SilentHandler : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// The same as sparse tensors [N, N].
+Tensors mask_features_op(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
+                         std::int64_t head) {
+  const Tensors parts = features_of_head(recipe, constants, parameters, head);
+  SilentHandler silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  Tensors result;
+  for (std::size_t i = 0; i < parts.size(); i += 3) {
+    const std::int64_t nodes = parts[i].size(0) - 1;
+    result.push_back(at::_sparse_csr_tensor_unsafe(parts[i], parts[i + 1].to(at::kLong), parts[i + 2],
+                                                   {nodes, nodes},
+                                                   parts[i + 2].options().layout(at::kSparseCsr)));
+  }
+  return result;
+}
+
 // The entries of Phi Psi^T between some rows and columns, [m, n] float64; of the first head.
 at::Tensor feature_products(std::string_view recipe, at::TensorList constants, at::TensorList parameters,
                             const at::Tensor& rows, const at::Tensor& columns) {
-  const Tensors parts = mask_features_op(recipe, constants, parameters, 0);
+  const Tensors parts = features_of_head(recipe, constants, parameters, 0);
   const auto numbers = [](const at::Tensor& x) { return x.to(at::kCPU, at::kLong).contiguous(); };
   const at::Tensor row = numbers(rows), column = numbers(columns);
   const CsrFeatures phi(parts[0], parts[1], parts[2]), psi(parts[3], parts[4], parts[5]);

@@ -11,48 +11,33 @@
 #include "topomask/plan.h"
 
 namespace topomask::ops {
-WalkOptions walk_options(std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
-                         double p_halt, at::ArrayRef<double> survival, std::string_view step,
-                         std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
-  constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
-  check(max_hops >= 0 && max_hops <= kMaxInt, "walks: max_hops must be between 0 and 32767, got {}",
-        max_hops);
-  check(ensemble >= 0 && ensemble <= kMaxInt, "walks: ensemble must be below 2^30, got {}", ensemble);
-  WalkOptions options;
-  options.num_walks = num_walks;
-  options.max_hops = static_cast<int>(max_hops);
-  options.length = parse_word<LengthLaw>("length", length);
-  options.p_halt = p_halt;
-  options.survival = survival.vec();
-  options.step = parse_word<StepLaw>("step", step);
-  options.coupling = parse_word<Coupling>("coupling", coupling);
-  options.seed = static_cast<std::uint64_t>(seed);
-  options.ensemble = static_cast<std::uint32_t>(ensemble);
-  check_walk_options(options);
+namespace {
+
+// `ensemble`: which of the sets that a seed gives.
+FeatureOptions with_ensemble(FeatureOptions options, std::int64_t ensemble) {
+  check(ensemble >= 0 && ensemble < (std::int64_t{1} << 30), "walks: ensemble must be below 2^30, got {}",
+        ensemble);
+  options.walks.ensemble = static_cast<std::uint32_t>(ensemble);
   return options;
 }
 
-namespace {
-
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> sample_features_op(
-    const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, std::int64_t num_walks,
-    std::int64_t max_hops, std::string_view length, double p_halt, at::ArrayRef<double> survival,
-    std::string_view step, std::string_view coupling, bool importance_weights, std::int64_t seed,
+    const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, std::string_view walks,
     std::int64_t ensemble) {
-  const WalkOptions options =
-      walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, ensemble);
+  const FeatureOptions options = with_ensemble(walks_of(walks, kOfMasks), ensemble);
   WalkFeatures features =
-      sample_walk_features(graph_from(row_ptr, col, weight, true), options, importance_weights);
+      sample_walk_features(graph_from(row_ptr, col, weight, true), options.walks, options.importance_weights);
   return {features.row_ptr, features.col, features.deposit_ptr, features.hop, features.load};
 }
 
+WalkOptions paths_of(std::string_view walks) {
+  return walks_of(walks, {"importance_weights", "init", "key_init", "ensembles", "shared_walks", "normalise"})
+      .walks;
+}
+
 at::Tensor sample_walks_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
-                           std::int64_t num_walks, std::int64_t max_hops, std::string_view length,
-                           double p_halt, at::ArrayRef<double> survival, std::string_view step,
-                           std::string_view coupling, std::int64_t seed, std::int64_t ensemble) {
-  return sample_walks(
-      graph_from(row_ptr, col, weight, true),
-      walk_options(num_walks, max_hops, length, p_halt, survival, step, coupling, seed, ensemble));
+                           std::string_view walks) {
+  return sample_walks(graph_from(row_ptr, col, weight, true), paths_of(walks));
 }
 
 at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
@@ -67,20 +52,17 @@ at::Tensor derive_seeds(std::int64_t seed, std::int64_t count) {
 
 // The comparison in words.
 std::string plan_ensembles_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
-                              bool directed, std::string_view kernel, double p_halt, std::int64_t max_hops,
-                              std::string_view coupling, double error, double confidence,
-                              std::int64_t features, std::int64_t channels, std::int64_t seed) {
-  FeatureOptions options;
-  options.walks =
-      walk_options(WalkOptions().num_walks, max_hops, "geometric", p_halt, {}, "uniform", coupling, seed, 0);
+                              bool directed, std::string_view kernel, std::string_view walks,
+                              std::optional<double> error, std::optional<double> confidence,
+                              std::optional<std::int64_t> features, std::optional<std::int64_t> channels) {
   PlanOptions request;
-  request.error = error;
-  request.confidence = confidence;
-  request.features = features;
-  request.channels = channels;
+  request.error = error.value_or(request.error);
+  request.confidence = confidence.value_or(request.confidence);
+  request.features = features.value_or(request.features);
+  request.channels = channels.value_or(request.channels);
   return compare_ensembles(graph_from(row_ptr, col, weight, directed),
-                           kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)), options,
-                           request)
+                           kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)),
+                           walks_of(walks, kOfMasks), request)
       .to_string();
 }
 
@@ -141,10 +123,9 @@ at::Tensor modulate_autograd(const at::Tensor& f, const at::Tensor& deposit_ptr,
 // ---- shapes for tracing ----
 
 at::Tensor sample_walks_shape(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor&,
-                              std::int64_t num_walks, std::int64_t max_hops, std::string_view, double,
-                              at::ArrayRef<double>, std::string_view, std::string_view, std::int64_t,
-                              std::int64_t) {
-  return shape_only({row_ptr.sym_size(0) - 1, num_walks, max_hops + 1}, col);
+                              std::string_view walks) {
+  const WalkOptions options = paths_of(walks);
+  return shape_only({row_ptr.sym_size(0) - 1, options.num_walks, options.max_hops + 1}, col);
 }
 
 at::Tensor exact_kernel_shape(const at::Tensor& row_ptr, const at::Tensor&, const at::Tensor&, bool,

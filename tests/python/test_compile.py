@@ -84,9 +84,8 @@ def test_sampling_is_traced(karate: topomask.Graph) -> None:
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def compiled(row_ptr, col, weight, f):
-        row_ptr, col, *deposits = torch.ops.topomask.sample_features(
-            row_ptr, col, weight, 4, 2, "geometric", 0.5, [], "uniform", "independent", True, 3, 0
-        )
+        walks = '{"num_walks": "4", "max_hops": "2", "seed": "3"}'
+        row_ptr, col, *deposits = torch.ops.topomask.sample_features(row_ptr, col, weight, walks, 0)
         return torch.ops.topomask.modulate(f, *deposits).sum()
 
     f = torch.ones(1, 3)

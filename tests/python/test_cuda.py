@@ -2,6 +2,7 @@
 computed from tensors on one is looked for on the CPU."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import topomask
@@ -286,7 +287,37 @@ def test_everything_stays_on_the_device(name: str, kind: str) -> None:
 
 
 @needs_gpu
-def test_ranks_say_that_they_work_on_the_cpu() -> None:
-    q = torch.rand(1, 1, 6, 4, device="cuda")
-    with pytest.raises(RuntimeError, match="ranks work on the CPU, got q on cuda"):
-        topomask.distributed.attention(q, q, q)
+@pytest.mark.parametrize("backend", ["gloo", "nccl", "cpu:gloo,cuda:nccl"])
+def test_a_process_group_carries_tensors_of_a_gpu(tmp_path: Path, backend: str) -> None:
+    """One rank, whose group is really used. With nccl alone, what lies on the CPU goes through the GPU."""
+    distributed = topomask.distributed
+    graph = topomask.Graph.grid(9, 7)
+    settings = {"num_walks": 4, "max_hops": 2, "seed": 3}
+    f = torch.tensor([1.0, 0.5, 0.25])
+    rows = [torch.rand(1, 2, 63, 8) for _ in range(3)]
+
+    def leaves() -> list[torch.Tensor]:
+        return [x.detach().cuda().requires_grad_() for x in (*rows, f)]
+
+    expected = leaves()
+    mask = topomask.GRFMask(graph, init=f, **settings).cuda()
+    with torch.no_grad():
+        mask.f.copy_(f.cuda().expand_as(mask.f))
+    one = attention(*expected[:3], mask)
+    one.square().sum().backward()
+    torch.distributed.init_process_group(backend, init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        own = leaves()
+        part = distributed.DistributedGraph.from_graph(graph, torch.zeros(63, dtype=torch.int32)).normalised()
+        out = distributed.attention(*own[:3], distributed.GRFMask(part, own[3], **settings))
+        out.square().sum().backward()
+        assert out.is_cuda and part.halo_rows(own[0][0, 0]).shape == (0, 8)
+        torch.testing.assert_close(out, one)
+        for mine, other in zip(own[:3], expected[:3]):
+            torch.testing.assert_close(mine.grad, other.grad)
+        torch.testing.assert_close(own[3].grad, mask.f.grad.reshape(-1, 3).sum(0))
+        torch.testing.assert_close(distributed.attention(*own[:3]), attention(*own[:3]))
+        with pytest.raises(RuntimeError, match="must be on cuda:0 as q, got cpu"):
+            distributed.attention(*own[:3], distributed.GRFMask(part, f, **settings))
+    finally:
+        torch.distributed.destroy_process_group()

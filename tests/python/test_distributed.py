@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import topomask
 import torch
-from topomask._load import program
+from topomask._ops import program
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -124,14 +124,15 @@ def test_a_rank_that_hangs_is_ended() -> None:
     assert not Path(f"/proc/{children[1]}").exists()
 
 
-def test_no_rank_outlives_the_program() -> None:
-    running = start(*BENCH, "grid:30x30", "--ranks", "2", "--repeats", "1000000")
+def test_no_rank_outlives_the_program(tmp_path: Path) -> None:
+    running = start(*BENCH, "grid:30x30", "--ranks", "2", "--repeats", "1000000", TMPDIR=str(tmp_path))
     children = children_of(running, 2)
     time.sleep(1)
     running.kill()
     running.communicate(timeout=60)
     for _ in range(100):
         if not any(Path(f"/proc/{child}").exists() for child in children):
+            assert not list(tmp_path.iterdir())  # and nothing is left
             return
         time.sleep(0.1)
     raise AssertionError("a rank is left")
@@ -275,6 +276,41 @@ def test_each_head_may_have_its_own_walks(tmp_path: Path, ranks: int) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "one.npy"), np.load(tmp_path / "many.npy"), rtol=0, atol=1e-12)
 
 
+def test_keys_may_have_an_f_of_their_own(tmp_path: Path) -> None:
+    operands = ["--f", "1,0.5,0.25", "--key-init", "1,0.1,0.3", "--max-hops", "2", "--walks", "8"]
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).random((63, 8)))
+        operands += [f"--{name}", str(tmp_path / f"{name}.npy")]
+    attend = [str(program()), "attend", "--graph", "grid:9x7", *operands, "--seed", "3", "--out"]
+    run(*attend, str(tmp_path / "one.npy"))
+    run(*attend, str(tmp_path / "many.npy"), "--ranks", "2")
+    np.testing.assert_allclose(np.load(tmp_path / "one.npy"), np.load(tmp_path / "many.npy"), rtol=0, atol=1e-12)
+
+
+def test_arrays_that_cannot_be_mapped_are_read(tmp_path: Path) -> None:
+    """Ranks map q, k and v and take their rows. Fortran order is read whole; what is broken is said on every rank."""
+    operands = []
+    for name in "qkv":
+        array = np.random.default_rng(ord(name)).random((63, 8))
+        np.save(tmp_path / f"{name}.npy", np.asfortranarray(array) if name == "k" else array)
+        operands += [f"--{name}", str(tmp_path / f"{name}.npy")]
+    attend = [str(program()), "attend", "--graph", "grid:9x7", *operands, "--out", str(tmp_path / "o.npy")]
+    run(*attend)
+    one = np.load(tmp_path / "o.npy")
+    run(*attend, "--ranks", "2")
+    np.testing.assert_allclose(one, np.load(tmp_path / "o.npy"), rtol=0, atol=1e-12)
+    whole = (tmp_path / "v.npy").read_bytes()
+    for broken, message in ((whole[:-8], "does not match"), (b"", "expected a .npy array"), (b"no array", "expected a .npy array")):
+        (tmp_path / "v.npy").write_bytes(broken)
+        assert message in fails(*attend, "--ranks", "2")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "257"])
+def test_ranks_are_counted_from_one(number: str) -> None:
+    for command in ([*BENCH, "grid:4x4"], [str(program()), "train", "vit"], [str(program()), "train", "particles"]):
+        assert f"--ranks: expected 1 to 256, got {number}" in fails(*command, "--ranks", number)
+
+
 def test_plan_predicts_memory_and_bytes() -> None:
     options = ["--walks", "8", "--max-hops", "4", "--ranks", "2", "--heads", "1", "--json", "--graph"]
     bench = [str(program()), "bench", "distributed", "--channels", "32", "--repeats", "2", "--threads", "1"]
@@ -286,7 +322,7 @@ def test_plan_predicts_memory_and_bytes() -> None:
     # What the program itself takes depends on the torch that it was built with.
     memory, without_data = (max(part["peak_memory"] for part in case["parts"]) for case in (found, tiny))
     data = plan["memory"]["total"] - plan["memory"]["program"]
-    assert 0.7 * (memory - without_data) < data < 1.4 * (memory - without_data), (memory, without_data, plan["memory"])
+    assert 1 / 1.3 < data / (memory - without_data) < 1.3, (memory, without_data, plan["memory"])
     text = topomask.distributed.plan("grid:20x20", 2, num_walks=8, max_hops=4, m=32, d=32)
     assert "sent per forward" in text and "memory, largest rank" in text
     with pytest.raises(RuntimeError, match="unknown value 'h2000'"):
@@ -327,7 +363,7 @@ def test_one_process_needs_no_group() -> None:
     with pytest.raises(RuntimeError, match="walks for 2 heads, got f with 1 rows"):
         topomask.distributed.attention(q, k, v, mask)
     mask.f = f2.to("meta")
-    with pytest.raises(RuntimeError, match="on the CPU, got .* on meta"):
+    with pytest.raises(RuntimeError, match="on the CPU or on a GPU, got .* on meta"):
         topomask.distributed.attention(q, k, v, mask)
     plain = topomask.distributed.attention(q, k, v)
     torch.testing.assert_close(plain, topomask.attention(q, k, v))

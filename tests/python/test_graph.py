@@ -78,6 +78,9 @@ def test_batches(karate: Graph) -> None:
 
     both = topomask.union([karate, Graph.grid(3, 2)])
     assert both.ptr.tolist() == [0, 34, 40]
+    assert torch.equal(both.to_dense()[:34, :34], karate.to_dense())
+    assert torch.equal(both.to_dense()[34:, 34:], Graph.grid(3, 2).to_dense())
+    assert topomask.union([]).num_nodes == 0
     matrix = topomask.GRFMask(both, 8, 0.3, 3).dense()[0]
     assert bool((matrix[:34, 34:] == 0).all()) and bool((matrix[34:, :34] == 0).all())
 

@@ -9,7 +9,7 @@ from topomask._ops import ops
 from torch.autograd import gradcheck
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0, 4], [1, 0, 2, 1, 3, 2, 0, 3, 4]])
-WALKS = (6, 3, "geometric", 0.3, [], "uniform", "independent")
+WALKS = json.dumps({"num_walks": "6", "max_hops": "3", "p_halt": "0.3", "seed": "5"})
 DEFAULTS = (None, None, 0, None, None, False)
 """epsilon, num_features, feature_seed, guard, max_workspace, check_finite"""
 
@@ -45,8 +45,9 @@ def samples() -> dict[str, tuple]:
     kept = ops.attention_forward(*plain, *fixed, *named, *DEFAULTS)
     ahead = torch.tensor([-1.0, 0.0, 0.0], dtype=torch.float64).expand(2, 3, 3).contiguous()
     rays = (0.05 * real(2, 3, 3, grad=False) - ahead, ahead)
-    sizes = ((3, 3), (3,), (3, 3), (3,), (1, 3), (1,), (3, 6), (3,), (3, 3), (3,))
-    steps = (2, 4, [0.0], [0.1], 0.1, 2.0, 0.05, 0.1)
+    steps = {"neighbours": 2, "samples": 4, "radii": [0.0], "bandwidths": [0.1], "spacing": 0.05, "cell": 0.1}
+    renderer = topomask.nn.ParticleRenderer(2, hidden=3, **steps).double()
+    weights = [renderer.get_parameter(name) for name in renderer._call[2]]
     particles = (0.1 * torch.rand(2, 5, 3, dtype=torch.float64)).requires_grad_()
     return {
         "graph_from_edges": (EDGES, torch.ones(9), 6, False, "drop", "keep"),
@@ -61,8 +62,8 @@ def samples() -> dict[str, tuple]:
         "normalise": (*rows, False, "random-walk"),
         "transpose_graph": rows,
         "is_symmetric": rows,
-        "sample_features": (*rows, *WALKS, True, 5, 0),
-        "sample_walks": (*rows, *WALKS, 5, 0),
+        "sample_features": (*rows, WALKS, 0),
+        "sample_walks": (*rows, WALKS),
         "derive_seeds": (5, 3),
         "exact_kernel": (*rows, False, "diffusion:sigma2=1"),
         "modulate": (real(2, 3), *deposits),
@@ -74,11 +75,12 @@ def samples() -> dict[str, tuple]:
         "mask_view": (*mask, "dense", torch.float64),
         "mask_view_backward": (real(2, 6, 6, grad=False), *fixed, "dense", torch.float64, [1]),
         "mask_pattern": fixed,
-        "render_particles": (particles, real(2, 5, 2), *rays, [real(*size) for size in sizes], *steps),
-        "render_particles_backward": (
-            real(2, 3, 5, grad=False), particles.detach(), real(2, 5, 2, grad=False), *rays,
-            [real(*size, grad=False) for size in sizes], *steps, [1, 1, 0, 0, *([1] * 10)],
+        "run_library_module": (*renderer._call, [*weights, particles, real(2, 5, 2), *rays]),
+        "run_library_module_backward": (
+            real(2, 3, 5, grad=False), *renderer._call,
+            [*(w.detach() for w in weights), particles.detach(), real(2, 5, 2, grad=False), *rays], [*([1] * 12), 0, 0],
         ),
+        "normalise_images": (torch.ones(2, 3, 4, 4, dtype=torch.uint8), [0.5, 0.4, 0.3], [0.1, 0.2, 0.3]),
         "attention": (q, k, v, *mask, "linear", "relu", "auto", *DEFAULTS),
         "attention_forward": (*plain, *fixed, *named, *DEFAULTS),
         "attention_backward": (grad, *plain, *fixed, kept, *named, *DEFAULTS, [1, 0, 1, 1]),
@@ -89,9 +91,8 @@ SAMPLES = samples()
 # These return words or numbers, make what is traced, or are made of other operators.
 UNTRACED = {
     "plan_attention", "plan_ensembles", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
-    "make_mask", "mask_advice", "make_tensor_mask", "vit_settings", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
-    "column_result", "load_hdvpd", "particle_module",
-    "run_particle_module", "run_particle_module_backward",  # test_particle_models.py
+    "make_mask", "mask_advice", "make_tensor_mask", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
+    "column_result", "load_hdvpd", "library_module", "union_graphs",
 }  # fmt: skip
 
 
@@ -226,11 +227,13 @@ def test_errors_are_the_sentences_of_the_library() -> None:
     graph = small_graph()
     rows = (graph.row_ptr, graph.col, graph.weight)
     with pytest.raises(ValueError, match="coupling: unknown value 'repeling', did you mean 'repelling'?"):
-        ops.sample_features(*rows, 4, 2, "geometric", 0.5, [], "uniform", "repeling", True, 0, 0)
+        ops.sample_features(*rows, '{"coupling": "repeling"}', 0)
     with pytest.raises(ValueError, match="p_halt must be between 0 and 1, got 1.5"):
-        ops.sample_features(*rows, 4, 2, "geometric", 1.5, [], "uniform", "both", True, 0, 0)
+        ops.sample_features(*rows, '{"p_halt": "1.5"}', 0)
+    with pytest.raises(ValueError, match="there is no setting 'normalise' here"):
+        ops.sample_features(*rows, '{"normalise": "none"}', 0)
     with pytest.raises(ValueError, match="expected columns from 0 to 5, got 77 at entry 0"):
-        ops.sample_features(graph.row_ptr, torch.full_like(graph.col, 77), graph.weight, *WALKS, True, 0, 0)
+        ops.sample_features(graph.row_ptr, torch.full_like(graph.col, 77), graph.weight, WALKS, 0)
     with pytest.raises(ValueError, match="nodes from 0 to 2, got 3 at edge 5"):
         ops.graph_from_edges(EDGES, None, 3, False, "drop", "keep")
     with pytest.raises(ValueError, match="expected a recipe as make_mask returns it, got 'grf'"):

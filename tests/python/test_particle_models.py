@@ -9,8 +9,7 @@ import pytest
 import topomask
 import torch
 import torch.nn.functional as F
-from topomask._load import program
-from topomask._ops import ops
+from topomask._ops import ops, program
 from topomask.nn import HDVPD, Interlacer
 from torch import Tensor
 
@@ -149,7 +148,7 @@ def test_operator_and_compilation() -> None:
     kind, settings, names = model._call
     # With past and robot every weight matters: eager mode has no gradient where AOT has zeros.
     arguments = (kind, settings, names, [*(model.get_parameter(n) for n in names), *inputs])
-    torch.library.opcheck(ops.run_particle_module.default, arguments)
+    torch.library.opcheck(ops.run_library_module.default, arguments)
     eager = model(*inputs[:2])[0]
     torch.testing.assert_close(torch.compile(model, backend="aot_eager")(*inputs[:2])[0], eager)
 

@@ -12,31 +12,36 @@ def plain(
     renderer: ParticleRenderer, positions: Tensor, features: Tensor, origins: Tensor, directions: Tensor
 ) -> Tensor:
     """One cloud, every step of every ray: positions [N, 3], features [N, F], origins, directions [R, 3] -> [R, 5]."""
-    steps = round((renderer.farthest - renderer.nearest) / renderer.spacing)
-    t = renderer.nearest + (torch.arange(steps, dtype=torch.float64) + 0.5) * renderer.spacing
+    options = renderer.settings
+
+    def layer(name: str, x: Tensor) -> Tensor:
+        return F.linear(x, renderer.get_parameter(f"{name}.weight"), renderer.get_parameter(f"{name}.bias"))
+
+    steps = round((options["farthest"] - options["nearest"]) / options["spacing"])
+    t = options["nearest"] + (torch.arange(steps, dtype=torch.float64) + 0.5) * options["spacing"]
     exact = origins.double().unsqueeze(1) + t.view(1, -1, 1) * directions.double().unsqueeze(1)  # [R, S, 3]
-    cell = torch.floor(exact * (1 / renderer.cell))
-    own = torch.floor(positions.detach().double() * (1 / renderer.cell))
+    cell = torch.floor(exact * (1 / options["cell"]))
+    own = torch.floor(positions.detach().double() * (1 / options["cell"]))
     near = ((cell.unsqueeze(2) - own).abs().amax(-1) <= 1).any(2)  # [R, S]
-    taken = near & (near.cumsum(1) <= renderer.samples)
+    taken = near & (near.cumsum(1) <= options["samples"])
 
     query = exact.to(positions.dtype)
-    index = torch.cdist(exact, positions.detach().double()).topk(renderer.neighbours, largest=False).indices
+    index = torch.cdist(exact, positions.detach().double()).topk(options["neighbours"], largest=False).indices
     distance = (positions[index] - query.unsqueeze(2)).norm(dim=-1, keepdim=True)  # [R, S, K, 1]
-    radii, widths = positions.new_tensor(renderer.radii), positions.new_tensor(renderer.bandwidths)
+    radii, widths = positions.new_tensor(options["radii"]), positions.new_tensor(options["bandwidths"])
     w = torch.exp(-(((distance - radii) / widths) ** 2))  # [R, S, K, rings]
     mass = w.sum(2)
     mean = torch.einsum("rskm,rskf->rsmf", w, features[index]) / (mass.unsqueeze(-1) + 1e-3)
     seen = torch.cat([mean, torch.log1p(mass).unsqueeze(-1)], -1).flatten(2)
-    h = F.relu(renderer.trunk2(F.relu(renderer.trunk1(seen))))
-    sigma = 100 * F.softplus(renderer.density(h).squeeze(-1) - 1)
+    h = F.relu(layer("trunk2", F.relu(layer("trunk1", seen))))
+    sigma = 100 * F.softplus(layer("density", h).squeeze(-1) - 1)
     view = directions.unsqueeze(1).expand(-1, steps, -1)
-    colour = torch.sigmoid(renderer.colour2(F.relu(renderer.colour1(torch.cat([h, view], -1)))))
+    colour = torch.sigmoid(layer("colour2", F.relu(layer("colour1", torch.cat([h, view], -1)))))
 
-    alpha = torch.where(taken, 1 - torch.exp(-sigma * renderer.spacing), 0)
+    alpha = torch.where(taken, 1 - torch.exp(-sigma * options["spacing"]), 0)
     through = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha], 1), 1)
     weight, left = alpha * through[:, :-1], through[:, -1:]
-    depth = (weight * t.to(weight.dtype)).sum(1, keepdim=True) + left * renderer.farthest
+    depth = (weight * t.to(weight.dtype)).sum(1, keepdim=True) + left * options["farthest"]
     return torch.cat([(weight.unsqueeze(-1) * colour).sum(1) + left, 1 - left, depth], -1)
 
 
@@ -51,8 +56,7 @@ def scene(dtype: torch.dtype = torch.float32) -> list[Tensor]:
 
 def test_renderer_agrees_with_plain_torch() -> None:
     positions, features, origins, directions = scene()
-    torch.manual_seed(2)
-    renderer = ParticleRenderer()
+    renderer = ParticleRenderer(seed=2)
     positions.requires_grad_()
     features.requires_grad_()
     got = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in renderer(positions, features, origins, directions)], -1)
@@ -72,8 +76,7 @@ def test_renderer_agrees_with_plain_torch() -> None:
 
 def test_autocast_keeps_sums_in_float32() -> None:
     inputs = scene()
-    torch.manual_seed(2)
-    renderer = ParticleRenderer()
+    renderer = ParticleRenderer(seed=2)
     expected = renderer(*inputs)
     inputs[0].requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -93,4 +96,18 @@ def test_errors() -> None:
         renderer(positions, features[..., :3], origins, directions)
     with pytest.raises(ValueError, match="bandwidths must be above 0"):
         ParticleRenderer(bandwidths=(0, 1, 1, 1))(positions, features, origins, directions)
+    with pytest.raises(ValueError, match="there is no argument 'sample', did you mean 'samples'"):
+        ParticleRenderer(sample=3)
+    with pytest.raises(ValueError, match="samples cannot be 2.5"):
+        ParticleRenderer(samples=2.5)
+    with pytest.raises(ValueError, match="radii cannot be 3"):
+        ParticleRenderer(radii=3)
+    for wrong in ({"radii": ["a"]}, {"cell": "a"}, {"cell": float("nan")}):
+        with pytest.raises(ValueError, match="expected (finite )?numbers"):
+            ParticleRenderer(**wrong)
     assert "ParticleRenderer" in topomask.nn.__all__
+
+
+def test_initial_weights_follow_the_seed() -> None:
+    first, same, other = (ParticleRenderer(seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], same[name]) and not torch.equal(first[name], other[name]) for name in first)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 import topomask
 import torch
-from topomask._load import check_torch, program
+from topomask._ops import check_torch, program
 
 
 def run(*arguments: str) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import topomask
 import torch
-from topomask._load import program
+from topomask._ops import ops, program
 
 VARIANTS = (
-    "softmax", "softmax+grf", "linear", "toeplitz", "power-series", "grf", "grf-asymmetric", "ad-hoc",
-    "learned-features", "neighbours",
+    "softmax", "softmax+grf", "softmax+grf-bias", "linear", "performer", "performer+grf", "toeplitz", "power-series",
+    "grf", "grf-asymmetric", "ad-hoc", "learned-features", "neighbours",
 )  # fmt: skip
 
 safetensors = pytest.importorskip("safetensors.torch")
@@ -21,9 +21,9 @@ TINY = [
 ]  # fmt: skip
 
 
-def train(folder: Path, *flags: str) -> None:
+def train(folder: Path, *flags: str, kind: str = "vit") -> None:
     done = subprocess.run(
-        [program(), "train", "vit", "--out", folder, *TINY, *flags], capture_output=True, text=True, check=False
+        [program(), "train", kind, "--out", folder, *TINY, *flags], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -34,6 +34,7 @@ def train(folder: Path, *flags: str) -> None:
     ["linear", "--pooling", "cls"],
     ["grf", "--share-walks", "--coupling", "both", "--seed", "7"],
     ["grf", "--ensembles", "independent", "--no-absolute"],
+    ["grf", "--key-f", "--patch-graph", "diagonals"],
     ["toeplitz", "--no-absolute"],
 ], ids=" ".join)  # fmt: skip
 def test_checkpoints_give_the_same_predictions(tmp_path: Path, flags: list[str]) -> None:
@@ -49,6 +50,70 @@ def test_checkpoints_give_the_same_predictions(tmp_path: Path, flags: list[str])
     assert set(state) == set(stored)
     again = topomask.nn.VisionTransformer.from_checkpoint(tmp_path / "best.safetensors")
     assert all(torch.equal(tensor, stored[name]) for name, tensor in again.state_dict().items())
+
+
+@pytest.mark.parametrize("encoder", ["factorised", "joint"])
+def test_clips(tmp_path: Path, encoder: str) -> None:
+    clips = ["--data", "motion:12,frames=4,train=16,val=8", "--patch", "4", "--attention", "grf", "--encoder", encoder]
+    train(tmp_path, *clips, kind="vivit")
+    model = topomask.nn.VisionTransformer.from_checkpoint(tmp_path / "last.safetensors")
+    examples = safetensors.load_file(tmp_path / "examples.safetensors")
+    with torch.no_grad():
+        got = model(model.normalise(examples["images"])).softmax(-1)
+    torch.testing.assert_close(got, examples["probabilities"], rtol=1e-4, atol=1e-5)
+
+
+SMALL = {"channels": 1, "dim": 8, "depth": 2, "heads": 2, "mlp": 8, "classes": 3, "initial_weights": "fan-in"}
+
+
+@pytest.mark.parametrize("attention", ["grf", "learned-features", "toeplitz"])
+def test_gradients_and_tracing(attention: str) -> None:
+    model = topomask.nn.VisionTransformer(8, 4, attention=attention, pooling="cls", **SMALL).double()
+    images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    weights = [model.get_parameter(name) for name in model._call[2]]
+    torch.library.opcheck(ops.run_library_module.default, (*model._call, [*weights, images, images.new_empty(0)]))
+    ahead = torch.randn(2, 3, dtype=torch.float64)
+    gradients = torch.autograd.grad((model(images) * ahead).sum(), weights)
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients):
+            step = 1e-6 * torch.randn_like(weight)
+            weight += step
+            above = (model(images) * ahead).sum()
+            weight -= 2 * step
+            difference = above - (model(images) * ahead).sum()
+            weight += step
+            torch.testing.assert_close(difference, 2 * (gradient * step).sum(), rtol=1e-4, atol=1e-12)
+
+
+def test_dropout_is_drawn_anew_and_repeated_by_its_backward_pass() -> None:
+    model = topomask.nn.VisionTransformer(8, 4, dropout=0.5, **SMALL)
+    images = torch.randn(2, 1, 8, 8)
+    torch.manual_seed(3)
+    first, second = model(images), model(images)
+    torch.manual_seed(3)
+    assert torch.equal(model(images), first) and not torch.equal(first, second)
+    assert torch.equal(model.eval()(images), model(images))
+    model.train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    gradients = []
+    for run in (model, compiled):
+        torch.manual_seed(4)
+        gradients.append(torch.autograd.grad(run(images).square().sum(), list(model.parameters())))
+    for ours, theirs in zip(*gradients):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_models_of_equal_settings_share_no_weights() -> None:
+    """The library keeps one module for both: graphs of one must not see the weights of the other."""
+    one, two = (topomask.nn.VisionTransformer(8, 4, **SMALL) for _ in range(2))
+    with torch.no_grad():
+        two.load_state_dict({name: tensor + 1 for name, tensor in two.state_dict().items()})
+    images = torch.randn(2, 1, 8, 8)
+    alone = torch.autograd.grad(one(images).square().sum(), list(one.parameters()))
+    out = one(images).square().sum()
+    two(images)
+    for ours, theirs in zip(torch.autograd.grad(out, list(one.parameters())), alone):
+        assert torch.equal(ours, theirs)
 
 
 def test_averaged_weights_are_taken(tmp_path: Path) -> None:
