@@ -7,6 +7,7 @@
 #include "bench/machine.h"
 #include "core/parallel.h"
 #include "program_version.h"
+#include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
@@ -38,11 +39,11 @@ void remember_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) command.append(" ").append(shell_word(argv[i]));
 }
 
-Provenance provenance() {
-  const std::string cpu = cpu_model();
-  return {remembered_command(),
-          fmt::format("{}, {} thread{}, topomask {}", cpu.empty() ? "unknown processor" : cpu, num_threads(),
-                      num_threads() == 1 ? "" : "s", program_version())};
+Provenance provenance(c10::Device measured) {
+  const std::string cpu = cpu_model(), gpu = device_name(measured);
+  return {remembered_command(), fmt::format("{}{}{}, {} thread{}, topomask {}", gpu, gpu.empty() ? "" : ", ",
+                                            cpu.empty() ? "unknown processor" : cpu, num_threads(),
+                                            num_threads() == 1 ? "" : "s", program_version())};
 }
 
 }  // namespace topomask::cli

@@ -54,6 +54,57 @@ std::vector<std::string> particles(const std::string& out, const std::vector<std
   return with_minute({"train", "particles", "--out", out}, more);
 }
 
+TEST(BenchParticles, TimesEveryPart) {
+  const std::vector<std::string> words = {
+      "bench",     "particles", "--particles",     "64,96", "--train-particles", "32", "--batch",   "1",
+      "--rollout", "2",         "--size",          "16",    "--queries",         "50", "--repeats", "1",
+      "--width",   "16",        "--layers",        "1",     "--heads",           "2",  "--mlp",     "16",
+      "--rays",    "4",         "--encoder-width", "8",     "--threads",         "1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const nlohmann::json bench = run_json(with({"--recompute"}));
+  std::map<std::string, int> seen;
+  for (const nlohmann::json& row : bench["results"]) {
+    const std::string part = row["part"];
+    EXPECT_GT(row["seconds_median"].get<double>(), 0) << part;
+    ++seen[part];
+    if (row["of_training_step"].get<bool>()) {
+      EXPECT_EQ(row["particles"], 32);
+      EXPECT_GT(row["host_seconds_median"].get<double>(), 0) << part;
+    }
+    if (part == "interlacer" || part == "training step") {
+      EXPECT_TRUE(row.contains("peak_bytes")) << part;
+    }
+  }
+  const std::map<std::string, int> expected = {{"interlacer", 6},
+                                               {"geometry", 4},
+                                               {"layer", 6},
+                                               {"layer, both ways", 6},
+                                               {"16 neighbours of 50", 2},
+                                               {"training step", 3},
+                                               {"encode", 3},
+                                               {"rollout", 3},
+                                               {"render", 3},
+                                               {"backward", 3},
+                                               {"optimizer", 3},
+                                               {"geometry of the rollout", 3}};
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(bench["setting"]["numbers"], "float32");
+  const std::string text = run_program(with({"--no-training", "--locals", "grf"})).out;
+  EXPECT_THAT(text, HasSubstr("interlacer"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("training step")));
+  expect_rejected(with({"--locals", "gfr"}), "did you mean 'grf'?");
+  expect_rejected({"bench", "particles", "--size", "20"}, "--size: expected a multiple of 8, got 20");
+  expect_rejected({"bench", "particles", "--batch", "-1"},
+                  "--batch: expected at least 1, or 0 for the default, got -1");
+  expect_rejected({"bench", "particles", "--particles", "3"}, "--particles: expected at least 16, got 3");
+  expect_rejected({"bench", "particles", "--particles", "64", "--train-particles", "600", "--size", "16"},
+                  "have room for 512, got 600");
+}
+
 TEST(TrainParticles, LeavesWhatAReportNeeds) {
   const TemporaryDirectory folder;
   const std::string run = folder.path("run");

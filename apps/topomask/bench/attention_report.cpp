@@ -108,12 +108,8 @@ void AttentionReport::print() const {
     fmt::print("new values of Phi and M for another f: {}{}\n", format_seconds(seconds),
                std::isfinite(share) ? fmt::format(", {:.2f} of grf-mask forward", share) : "");
   }
-  std::string words;
-  for (const auto& [name, value] : setting.items()) {
-    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
-                         value.is_string() ? value.get<std::string>() : value.dump());
-  }
-  fmt::print("{}\n{} thread(s), {}, topomask {}\n", words, num_threads(), cpu_model(), program_version());
+  fmt::print("{}\n{} thread(s), {}, topomask {}\n", in_words(setting), num_threads(), cpu_model(),
+             program_version());
 }
 
 }  // namespace topomask::cli

@@ -17,6 +17,7 @@
 #include "options/mask_options.h"
 #include "options/rank_options.h"
 #include "table.h"
+#include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
@@ -28,6 +29,7 @@ struct BenchDistributedCommand {
   AttentionOptions attention;
   std::int64_t heads = 4, channels = 32;
   int repeats = 5;
+  std::string device = "cpu";
 };
 
 struct RankTiming {
@@ -62,17 +64,19 @@ std::int64_t fewest_bytes(const DistributedGrfMask& mask, Engine engine, std::in
 void run_bench_distributed(const BenchDistributedCommand& command, const RanksPtr& ranks) {
   check(command.heads >= 1 && command.channels >= 1 && command.repeats >= 1,
         "bench distributed: expected --heads, --channels and --repeats of at least 1");
+  const c10::Device device = ranks->compute_on(command.device);
   const Clock::time_point start = Clock::now();
   const DistributedGraph graph = command.ranks.load(command.mask.graph, ranks);
   const double seconds_graph = seconds_since(start);
   const Clock::time_point walking = Clock::now();
-  const auto mask = command.mask.make(command.run.seed, graph, command.ranks.route);
+  const auto mask = command.mask.make(command.run.seed, graph, command.ranks.route, device);
   const Engine engine = choose_engine(*mask, command.attention, command.channels, command.channels);
   AttentionOptions options = command.attention;
   options.engine = engine;
-  const auto draw = [&] { return at::randn({1, command.heads, graph.num_own(), command.channels}); };
+  const auto draw = [&] { return at::randn({1, command.heads, graph.num_own(), command.channels}, device); };
   const at::Tensor q = draw(), k = draw(), v = draw();
   attention(q, k, v, *mask, options);  // makes what is made once
+  synchronise(device);
   const double seconds_mask = seconds_since(walking);
 
   const auto in_step = [&] { ranks->largest(at::tensor({0}, at::kLong), "the time"); };
@@ -83,6 +87,7 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
       const Clock::time_point begin = Clock::now();
       const double cpu_before = process_cpu_seconds();
       call();
+      synchronise(device);
       const double cpu = process_cpu_seconds() - cpu_before;
       in_step();
       seconds.push_back(seconds_since(begin));
@@ -111,7 +116,7 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
   own[kSent] = sent;
   own[kFloor] =
       fewest_bytes(*mask, engine, command.heads, options.feature_map.output_features(command.channels));
-  own[kMemory] = peak_memory_bytes();
+  own[kMemory] = device.is_cuda() ? peak_memory(device) : peak_memory_bytes();
   const at::Tensor all = ranks->all_gather(at::tensor(own, at::kLong), "the figures");
   if (ranks->rank() != 0) return;
   const at::Tensor totals = all.sum(0);
@@ -123,6 +128,8 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
   if (command.run.json) {
     nlohmann::ordered_json json = {{"ranks", ranks->size()},
                                    {"threads", num_threads()},
+                                   {"device", command.device},
+                                   {"carrier", ranks->carrier(device)},
                                    {"engine", word_of(engine)},
                                    {"route", word_of(mask->features().query.route)},
                                    {"bytes_sent", total(kSent)},
@@ -147,6 +154,7 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
   if (command.run.quiet) return;
   Listing listing;
   listing.add("ranks", fmt::format("{}, each with {} threads", ranks->size(), num_threads()));
+  listing.add("device", fmt::format("{}, sent by {}", command.device, ranks->carrier(device)));
   listing.add("engine", std::string(word_of(engine)));
   listing.add("walks by", std::string(word_of(mask->features().query.route)));
   listing.add("graph and parts", format_seconds(seconds_graph));
@@ -184,6 +192,7 @@ void add_bench_distributed_command(CLI::App& bench) {
       ->capture_default_str();
   add_mask_options(*sub, command->mask);
   add_attention_options(*sub, command->attention);
+  add_device_option(*sub, command->device);
   add_rank_options(*sub, command->ranks);
   add_run_options(*sub, command->run);
   sub->footer(

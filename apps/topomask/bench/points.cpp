@@ -158,12 +158,7 @@ void run_bench_points(const BenchPointsCommand& command) {
     }
     table.print();
     fmt::print("{}\n", limits.to_string(std::string(word_of(command.dtype))));
-    std::string words;
-    for (const auto& [name, value] : setting.items()) {
-      words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
-                           value.is_string() ? value.get<std::string>() : value.dump());
-    }
-    fmt::print("{}\n", words);
+    fmt::print("{}\n", in_words(setting));
   }
 }
 

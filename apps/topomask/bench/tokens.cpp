@@ -272,12 +272,7 @@ void TokenStudy::print() const {
     if (from > 0)
       fmt::print("{} is faster than {} from about {:.0f} tokens on\n", curve.variant, first, from);
   }
-  std::string words;
-  const Json settings = setting();  // outlives the loop, as items() only refers to it
-  for (const auto& [name, value] : settings.items())
-    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", name,
-                         value.is_string() ? value.get<std::string>() : value.dump());
-  fmt::print("{}\n", words);
+  fmt::print("{}\n", in_words(setting()));
   if (!command_.out.empty())
     fmt::print("{0}/tokens-speed.png, {0}/tokens-memory.png (also .svg)\n", command_.out);
 }
@@ -314,8 +309,8 @@ void TokenStudy::draw() const {
     speed.series.push_back(std::move(images));
     memory.series.push_back(std::move(bytes));
   }
-  write_chart(speed, provenance(), command_.out + "/tokens-speed");
-  write_chart(memory, provenance(), command_.out + "/tokens-memory");
+  write_chart(speed, provenance(device_), command_.out + "/tokens-speed");
+  write_chart(memory, provenance(device_), command_.out + "/tokens-memory");
 }
 
 void run_bench_tokens(const BenchTokensCommand& command) {

@@ -28,9 +28,8 @@ struct AttendCommand {
 };
 
 // Checked against the mask, so that a message can name the file.
-at::Tensor read_operand(const char* flag, const std::string& path, std::int64_t num_nodes,
-                        const MaskFlags& flags, c10::Device device) {
-  const at::Tensor array = read_array(path);
+at::Tensor checked_operand(const char* flag, const std::string& path, const at::Tensor& array,
+                           std::int64_t num_nodes, const MaskFlags& flags) {
   check(array.dim() >= 2 && array.dim() <= 4,
         "{} {}: expected an array [B, H, N, d], [N, H, d] or [N, d], got {} dimensions", flag, path,
         array.dim());
@@ -39,7 +38,12 @@ at::Tensor read_operand(const char* flag, const std::string& path, std::int64_t 
       flags.global_tokens == 0 ? "" : fmt::format(" and {} global tokens", flags.global_tokens);
   check(rows == num_nodes, "{} {}: expected {} rows for {} nodes{}, got {} in an array of shape [{}]", flag,
         path, num_nodes, num_nodes - flags.global_tokens, tokens, rows, fmt::join(array.sizes(), ", "));
-  return array.to(device);
+  return array;
+}
+
+at::Tensor read_operand(const char* flag, const std::string& path, std::int64_t num_nodes,
+                        const MaskFlags& flags, c10::Device device) {
+  return checked_operand(flag, path, read_array(path), num_nodes, flags).to(device);
 }
 
 // [N, d] is one head, packed.
@@ -108,21 +112,23 @@ void run_attend(const AttendCommand& command) {
   }
 }
 
-// The same on one of several ranks: each reads the arrays and keeps its own rows; rank 0 writes the result.
+// The same on one of several ranks: each reads its own rows of the arrays; rank 0 writes the result.
 void run_attend_on_ranks(const AttendCommand& command, const RanksPtr& ranks) {
-  check(!command.out.empty() && !command.print_plan && parse_device(command.device).is_cpu(),
-        "attend: over ranks --out is needed, --print-plan is not there, and --device is cpu");
+  check(!command.out.empty() && !command.print_plan,
+        "attend: over ranks --out is needed, and --print-plan is not there");
+  const c10::Device device = ranks->compute_on(command.device);
   AttentionOptions options = command.attention;
   options.feature_map.seed = command.run.seed;
   const DistributedGraph graph = command.ranks.load(command.mask.graph, ranks);
-  const auto mask = command.mask.make(command.run.seed, graph, command.ranks.route);
+  const auto mask = command.mask.make(command.run.seed, graph, command.ranks.route, device);
   at::Tensor q, k, v;
   bool one_head = false;
   ranks->together("q, k and v", [&] {
     const auto own = [&](const char* flag, const std::string& path) {
-      const at::Tensor whole = read_operand(flag, path, graph.total_nodes(), command.mask, c10::kCPU);
+      const at::Tensor whole =
+          checked_operand(flag, path, map_array(path), graph.total_nodes(), command.mask);
       one_head = whole.dim() == 2;
-      return with_heads(whole).index_select(whole.dim() == 4 ? 2 : 0, graph.nodes());
+      return with_heads(whole).index_select(whole.dim() == 4 ? 2 : 0, graph.nodes()).to(device);
     };
     q = own("--q", command.q);
     k = own("--k", command.k);
@@ -131,9 +137,10 @@ void run_attend_on_ranks(const AttendCommand& command, const RanksPtr& ranks) {
   const auto start = std::chrono::steady_clock::now();
   const Engine engine = choose_engine(*mask, options, q.size(-1), v.size(-1));
   const at::Tensor found = attention(q, k, v, *mask, options);
+  synchronise(device);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool batched = found.dim() == 4;
-  at::Tensor all = gather_rows(graph, (batched ? found.permute({2, 0, 1, 3}) : found).contiguous());
+  at::Tensor all = gather_rows(graph, (batched ? found.permute({2, 0, 1, 3}) : found).cpu().contiguous());
   if (ranks->rank() != 0) return;
   if (batched) all = all.permute({1, 2, 0, 3}).contiguous();
   write_array(command.out, one_head ? all.squeeze(1) : all);

@@ -11,12 +11,14 @@ void add_bench_command(CLI::App& app) {
       "  topomask bench walks --graph grid:181x181 --threads 1\n"
       "  topomask bench attention --graph grid:181x181 --walks 16\n"
       "  topomask bench points --device cuda --dtype bfloat16\n"
+      "  topomask bench particles --device cuda\n"
       "  topomask bench planner --json\n"
       "  topomask bench distributed --graph grid:300x300 --ranks 2\n"
       "  topomask bench tokens --tokens 256,1024,4096 --device cuda");
   add_bench_walks_command(*bench);
   add_bench_attention_command(*bench);
   add_bench_points_command(*bench);
+  add_bench_particles_command(*bench);
   add_bench_planner_command(*bench);
   add_bench_distributed_command(*bench);
   add_bench_tokens_command(*bench);

@@ -31,6 +31,7 @@ void add_train_particles_command(CLI::App& train);
 void add_bench_walks_command(CLI::App& bench);
 void add_bench_attention_command(CLI::App& bench);
 void add_bench_points_command(CLI::App& bench);
+void add_bench_particles_command(CLI::App& bench);
 void add_bench_planner_command(CLI::App& bench);
 void add_bench_distributed_command(CLI::App& bench);
 void add_bench_tokens_command(CLI::App& bench);

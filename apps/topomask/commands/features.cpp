@@ -99,8 +99,8 @@ GraphFeatures sample_on_ranks(const FeaturesCommand& command, const FeatureOptio
 void run_features(const FeaturesCommand& command, const RanksPtr& ranks) {
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
-  const c10::Device device = parse_device(command.device);
-  check(ranks == nullptr || device.is_cpu(), "--device: ranks work on the CPU, got {}", command.device);
+  // Ranks walk on the CPU wherever they compute: to the same features, bit for bit.
+  const c10::Device device = ranks ? ranks->compute_on(command.device) : parse_device(command.device);
   const Graph graph = ranks ? Graph() : command.graph.load().to(device);
 
   const auto start = std::chrono::steady_clock::now();

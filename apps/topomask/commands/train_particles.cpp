@@ -8,6 +8,7 @@
 #include "commands/commands.h"
 #include "core/check.h"
 #include "options/options.h"
+#include "options/rank_options.h"
 #include "options/setting_options.h"
 #include "options/step_table.h"
 #include "table.h"
@@ -23,6 +24,7 @@ struct ParticlesCommand {
   std::string config, out;
   bool resume = false, print_config = false;
   double time_limit = 0;
+  RankFlags ranks;
   std::shared_ptr<SettingValues> given = std::make_shared<SettingValues>();
 };
 
@@ -57,26 +59,30 @@ void print_particle_result(const ParticlesCommand& command, const std::string& f
   fmt::print("\n{}", format_rollout_scores(json["rollout"]));
 }
 
-void run_particles(const ParticlesCommand& command) {
-  TrainSession session(command.run.quiet, command.run.prints_text(), command.time_limit);
-  command.run.apply();
-  check(!command.resume || !command.out.empty(), "--resume: expected --out with the folder of the run");
-  if (command.print_config) {
-    const ParticleSettings settings = chosen_particle_settings(command);
-    settings.train_options();  // checks them
-    fmt::print("{}", settings.to_toml());
-    return;
-  }
-  // The lock comes before all that takes time: a second process must hear of it at once.
-  std::unique_ptr<RunFolder> folder;
-  if (command.resume) folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
+void print_particle_config(const ParticlesCommand& command) {
   const ParticleSettings settings = chosen_particle_settings(command);
-  if (!command.resume) {
+  settings.train_options();  // checks them
+  fmt::print("{}", settings.to_toml());
+}
+
+// On each rank, of which there may be one. The first has the folder, and speaks for all.
+void run_particles(const ParticlesCommand& command, const RanksPtr& ranks) {
+  const bool first = ranks->rank() == 0;
+  TrainSession session(command.run.quiet || !first, first && command.run.prints_text(), command.time_limit);
+  std::unique_ptr<RunFolder> folder;
+  ParticleSettings settings;
+  ranks->together("the folder of the run", [&] {
+    if (!first) return;
+    // The lock comes before all that takes time: a second process must hear of it at once.
+    if (command.resume) folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
+    settings = chosen_particle_settings(command);
+    if (command.resume) return;
     settings.train_options();
     folder = std::make_unique<RunFolder>(command.out.empty() ? settings.default_folder() : command.out,
                                          RunStart::fresh);
-  }
-  const ParticleRunResult run = train_particles(*folder, settings, session.callbacks());
+  });
+  const ParticleRunResult run = train_particles(ranks, folder.get(), settings, session.callbacks());
+  if (!first) return;
   if (run.training.outcome == TrainOutcome::stopped)
     throw Interrupted(fmt::format(
         "stopped at step {} of {}, all is saved; resume with: topomask train particles --resume --out {}",
@@ -99,6 +105,7 @@ void add_train_particles_command(CLI::App& train) {
                 "Print the settings that --config and the command line give, as a TOML file, and stop");
   sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
+  add_training_rank_options(*sub, command->ranks);
   ParticleSettings defaults;
   add_setting_options(*sub, list_settings(defaults), command->given);
   add_output_options(*sub, command->run);
@@ -114,8 +121,16 @@ void add_train_particles_command(CLI::App& train) {
       "  topomask simulate robot --episodes 4 --out robot\n"
       "  topomask train particles --config examples/recipes/hd-vpd-tiny.toml --data robot --local grf --out "
       "runs/grf\n"
-      "  topomask train particles --resume --out runs/grf");
-  sub->callback([command] { run_particles(*command); });
+      "  topomask train particles --resume --out runs/grf\n"
+      "  topomask train particles --data robot --ranks 2 --threads 1 --out runs/ranks");
+  sub->callback([command] {
+    check(!command->resume || !command->out.empty(), "--resume: expected --out with the folder of the run");
+    if (command->print_config) return print_particle_config(*command);
+    if (command->ranks.wanted())
+      return command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_particles(*command, ranks); });
+    command->run.apply();
+    run_particles(*command, Ranks::alone());
+  });
 }
 
 }  // namespace topomask::cli

@@ -170,13 +170,14 @@ MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
 }
 
 std::shared_ptr<const DistributedGrfMask> MaskFlags::make(std::uint64_t seed, const DistributedGraph& of,
-                                                          WalkRoute route) const {
+                                                          WalkRoute route, c10::Device device) const {
   check_flags(*this);
   check(global_tokens == 0 && out_parameters.empty(), "--global-tokens and --out-parameters: not over ranks");
   const WalkMaskPlan plan = plan_walk_mask(request(seed, std::nullopt, c10::kCPU));
   DistributedGraph w = of.normalised(plan.normalisation);
-  if (plan.per_head) return DistributedGrfMask::per_head(std::move(w), plan.features, plan.f, route);
-  return std::make_shared<const DistributedGrfMask>(std::move(w), plan.features, plan.f, route);
+  const at::Tensor f = plan.f.to(device);
+  if (plan.per_head) return DistributedGrfMask::per_head(std::move(w), plan.features, f, route);
+  return std::make_shared<const DistributedGrfMask>(std::move(w), plan.features, f, route);
 }
 
 void add_mask_options(CLI::App& command, MaskFlags& flags) {

@@ -26,7 +26,7 @@ struct MaskFlags {
   MaskPtr make(std::uint64_t seed, c10::Device device = c10::kCPU) const;
   // The same over ranks, of a graph that is not normalised yet. Collective.
   std::shared_ptr<const DistributedGrfMask> make(std::uint64_t seed, const DistributedGraph& of,
-                                                 WalkRoute route) const;
+                                                 WalkRoute route, c10::Device device = c10::kCPU) const;
 
  private:
   // For a graph that was loaded, or for none.

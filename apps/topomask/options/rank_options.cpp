@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +16,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -30,27 +30,20 @@ namespace {
 constexpr const char* kRankGroup = "Ranks";
 constexpr int kMostLocalRanks = 256;
 
-// A folder for the file by which local ranks find each other, gone at the end.
+// The file by which local ranks find each other. It has no name on disk and every rank inherits it, so that
+// nothing is left whoever is killed.
 class MeetingPlace {
  public:
-  MeetingPlace() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "topomask-ranks-XXXXXX").string();
-    check(mkdtemp(pattern.data()) != nullptr, "--ranks: could not make a folder {}", pattern);
-    folder_ = pattern;
+  MeetingPlace() : file_(memfd_create("topomask-ranks", 0)) {
+    check(file_ >= 0, "--ranks: could not make a file for the ranks to meet in");
   }
-  ~MeetingPlace() { remove(); }
+  ~MeetingPlace() { close(file_); }
   MeetingPlace(const MeetingPlace&) = delete;
   MeetingPlace& operator=(const MeetingPlace&) = delete;
-  std::string file() const { return folder_ + "/store"; }
-  void leave_to_others() { folder_.clear(); }
-  void remove() {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-    folder_.clear();
-  }
+  std::string path() const { return fmt::format("/proc/self/fd/{}", file_); }
 
  private:
-  std::string folder_;
+  int file_;
 };
 
 // Processes that a signal to this one is passed on to; 0: ended. For a signal handler, hence no container.
@@ -120,14 +113,14 @@ bool RankFlags::wanted() const {
 }
 
 void RankFlags::run(const RunOptions& options, const std::function<void(const RanksPtr&)>& work) const {
-  check(ranks >= 0 && ranks <= kMostLocalRanks, "--ranks: expected 1 to {}, got {}", kMostLocalRanks, ranks);
   if (ranks == 0) {
     options.apply();
     work(Ranks::from_environment(limits));
     return;
   }
   check(!Ranks::in_environment(), "--ranks: torchrun has started the ranks already");
-  // The ranks are copies of this process, made before it has threads. They meet in a file: no port is needed.
+  // The ranks are copies of this process, made before it has threads or has looked at a GPU. They meet in a
+  // file: no port is needed.
   MeetingPlace place;
   std::fflush(nullptr);
   std::vector<pid_t> started;
@@ -140,18 +133,15 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // without the process that waits for them, ranks save and end
     setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);  // as torchrun does: which GPU is its own
-    const std::string file = place.file();
-    place.leave_to_others();
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     set_num_threads(options.threads ? *options.threads : std::max(1, cores / ranks));
-    work(Ranks::from_file(file, rank, ranks, limits));
+    work(Ranks::from_file(place.path(), rank, ranks, limits));
     std::fflush(nullptr);
     _exit(0);
   }
   pass_signals_on(started);
   const int status = wait_for_ranks(started, limits.timeout_seconds);
   if (status == 0) return;
-  place.remove();
   _exit(status);  // the rank has said why
 }
 
@@ -174,32 +164,40 @@ DistributedGraph RankFlags::load(const GraphOptions& graph, const RanksPtr& on) 
   return DistributedGraph::from_graph(loaded.graph, partition_graph(loaded.graph, cut), on);
 }
 
-void add_training_rank_options(CLI::App& command, RankFlags& flags) {
+namespace {
+
+void add_common_options(CLI::App& command, RankFlags& flags, const char* time_limit, const char* ranks) {
   command
-      .add_option(
-          "--ranks", flags.ranks,
-          "Train in so many processes on this machine, each with a part of every batch; torchrun starts "
-          "them itself")
+      .add_option_function<int>(
+          "--ranks",
+          [&flags](int number) {
+            check(number >= 1 && number <= kMostLocalRanks, "--ranks: expected 1 to {}, got {}",
+                  kMostLocalRanks, number);
+            flags.ranks = number;
+          },
+          ranks)
       ->group(kRankGroup);
   command
-      .add_option("--rank-time-limit", flags.limits.timeout_seconds,
+      .add_option(time_limit, flags.limits.timeout_seconds,
                   "Seconds to wait for other ranks, to come and to answer")
       ->capture_default_str()
       ->group(kRankGroup);
+  add_choice(command, kRankGroup, "--backend", flags.limits.backend, "What carries tensors between GPUs");
+}
+
+}  // namespace
+
+void add_training_rank_options(CLI::App& command, RankFlags& flags) {
+  add_common_options(
+      command, flags, "--rank-time-limit",
+      "Train in so many processes on this machine, each with a part of every batch; torchrun starts them "
+      "itself");
 }
 
 void add_rank_options(CLI::App& command, RankFlags& flags) {
-  command
-      .add_option(
-          "--ranks", flags.ranks,
-          "Work in so many processes on this machine, each with a part of the graph; torchrun starts them "
-          "itself")
-      ->group(kRankGroup);
-  command
-      .add_option("--time-limit", flags.limits.timeout_seconds,
-                  "Seconds to wait for other ranks, to come and to answer")
-      ->capture_default_str()
-      ->group(kRankGroup);
+  add_common_options(command, flags, "--time-limit",
+                     "Work in so many processes on this machine, each with a part of the graph; torchrun "
+                     "starts them itself");
   add_choice(command, kRankGroup, "--partition", flags.method,
              "How the graph is cut, unless it is shards:FOLDER with one for each rank");
   add_choice(command, kRankGroup, "--route", flags.route, "How walks get past the border of a part");

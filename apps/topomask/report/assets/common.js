@@ -77,10 +77,10 @@ function colour(name, alpha = 1) {
 // changed settings are ablations: they repeat colours and are dashed.
 const isAblation = ({variant}) => variant.startsWith('grf-walks-') || variant.includes('@');
 const seriesNames = (() => {
-  const fixed = {grf: 0, linear: 7};
+  const fixed = {grf: 0, linear: 7}, free = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11];
   const ablations = report.variants.filter(isAblation);
   const others = report.variants.filter((row) => !isAblation(row) && !(row.variant in fixed));
-  const number = (row) => fixed[row.variant] ?? 1 + (isAblation(row) ? ablations : others).indexOf(row) % 6;
+  const number = (row) => fixed[row.variant] ?? free[(isAblation(row) ? ablations : others).indexOf(row) % free.length];
   return new Map(report.variants.map((row) => [row.variant, `series-${number(row)}`]));
 })();
 

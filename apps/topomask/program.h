@@ -1,0 +1,10 @@
+// topomask, the command line: parses, runs one subcommand, and turns every failure into one line on stderr.
+#pragma once
+
+namespace topomask::cli {
+
+// What main() does, apart so that a test can become the program without loading torch anew. Returns the exit
+// status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
+int run_program(int argc, char** argv);
+
+}  // namespace topomask::cli
