@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -107,6 +108,12 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, end);
 }
 
+void ignore_closed_sockets() {
+  struct sigaction now = {};
+  const bool known = sigaction(SIGPIPE, nullptr, &now) == 0;
+  if (known && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 void meet(c10d::Store& store, int rank, int size, milliseconds limit) {
   try {
     meet_all(store, rank, size, limit);
@@ -119,6 +126,7 @@ void meet(c10d::Store& store, int rank, int size, milliseconds limit) {
 
 RanksPtr Ranks::from_environment(const RankOptions& options) {
   const milliseconds limit = limit_of(options);
+  ignore_closed_sockets();
   const QuietTorch quiet;
   const int size = environment_number("WORLD_SIZE", 1, 1 << 20);
   const int rank = environment_number("RANK", 0, size - 1);

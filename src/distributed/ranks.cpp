@@ -215,6 +215,7 @@ RanksPtr Ranks::from_store(const c10::intrusive_ptr<c10d::Store>& store, int ran
         "ranks: the rank must be from 0 to one less than the number of ranks, got {} of {}", rank, size);
   if (size == 1 && options.backend == RankBackend::automatic) return alone();
   const milliseconds limit = limit_of(options);
+  ignore_closed_sockets();
   meet(*store, rank, size, limit);
   auto group = std::make_shared<Group>();
   group->store = store;
@@ -253,6 +254,7 @@ c10::Device Ranks::compute_on(const std::string& word) const {
 }
 
 RanksPtr Ranks::from_group(const std::string& name) {
+  ignore_closed_sockets();
   auto group = std::make_shared<Group>();
   int rank = 0, size = 1;
   try {

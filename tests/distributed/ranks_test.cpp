@@ -9,7 +9,9 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -76,6 +78,28 @@ TEST(Ranks, notice_that_a_rank_has_ended) {
                  "the exchange of gradients failed: another rank ended, or did not answer within 60 s");
   });
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(30));
+}
+
+// Whether a write to a socket that the other side has closed returns an error. Ends a process that minds SIGPIPE.
+bool survives_a_closed_socket() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
+  close(ends[1]);
+  const bool failed = write(ends[0], "x", 1) == -1 && errno == EPIPE;
+  close(ends[0]);
+  return failed;
+}
+
+TEST(Ranks, survive_sockets_that_others_have_closed) {
+  // In a process of its own: a signal that is ignored once stays so.
+  const auto meet_and_write = [](void (*handler)(int)) {
+    std::signal(SIGPIPE, handler);
+    Ranks::from_store(c10::make_intrusive<c10d::HashStore>(), 0, 1, {.backend = RankBackend::gloo});
+    std::_Exit(survives_a_closed_socket() ? 0 : 1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(meet_and_write(SIG_DFL), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(meet_and_write([](int) { std::_Exit(7); }), ::testing::ExitedWithCode(7), "");
 }
 
 TEST(Ranks, wait_no_longer_than_the_limit) {
