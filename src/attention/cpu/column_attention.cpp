@@ -26,6 +26,8 @@ constexpr std::int64_t kRowsPerEntry = 4;
 // A column with more rows or keys is shared by the threads.
 constexpr std::int64_t kHubEntries = 4096;
 constexpr std::int64_t kKeyChunk = 1024, kRowChunk = 256;
+// What a column meets lies anywhere in memory: rows are fetched this many entries before they are needed.
+constexpr std::int64_t kAhead = 8;
 
 // Rows of this many numbers are whole vectors of any instruction set.
 template <class T>
@@ -151,16 +153,34 @@ struct Columns {
     return p.x_extra == nullptr ? T{1} : p.x_extra[p.row_columns.col[position]];
   }
 
+  // Ask for what entry `position` will need. It may belong to a later column, which comes next.
+  void fetch_x(std::int64_t position) const {
+    if (position < p.row_columns.nnz())
+      fetch_row(p.x + std::int64_t{p.row_columns.col[position]} * features, features);
+  }
+  void fetch_y(std::int64_t position) const {
+    if (position >= p.key_columns.nnz()) return;
+    __builtin_prefetch(p.key_value + p.key_columns.entry[position]);
+    fetch_row(p.y + std::int64_t{p.key_columns.col[position]} * features, features);
+  }
+  void fetch_z(std::int64_t position) const {
+    if (position < p.key_columns.nnz())
+      fetch_row(p.z + std::int64_t{p.key_columns.col[position]} * columns, columns);
+  }
+
   T* gather_x(const EntrySpan& rows, ColumnScratch<T>& scratch) const {
     T* const x = scratch.room(scratch.x, rows.size() * features);
-    for (std::int64_t i = 0; i < rows.size(); ++i)
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      fetch_x(rows.begin + i + kAhead);
       std::memcpy(x + i * features, p.x + std::int64_t{p.row_columns.col[rows.begin + i]} * features,
                   static_cast<std::size_t>(features) * sizeof(T));
+    }
     return x;
   }
   T* gather_z(const EntrySpan& keys, ColumnScratch<T>& scratch) const {
     T* const z = scratch.room(scratch.z, keys.size() * width);
     for (std::int64_t j = 0; j < keys.size(); ++j) {
+      fetch_z(keys.begin + j + kAhead);
       std::memcpy(z + j * width, p.z + std::int64_t{p.key_columns.col[keys.begin + j]} * columns,
                   static_cast<std::size_t>(columns) * sizeof(T));
       std::fill(z + j * width + columns, z + (j + 1) * width, T{0});
@@ -175,6 +195,7 @@ struct Columns {
     T* const y = scratch.room(scratch.y, features * key_width);  // transposed and weighted
     std::fill(y, y + features * key_width, T{0});
     for (std::int64_t j = 0; j < count; ++j) {
+      fetch_y(keys.begin + j + kAhead);
       const T own = weight(keys.begin + j);
       const T* const from = p.y + std::int64_t{p.key_columns.col[keys.begin + j]} * features;
       for (std::int64_t f = 0; f < features; ++f) y[f * key_width + j] = own * from[f];
@@ -211,6 +232,7 @@ struct Columns {
       const T* const z = gather_z(some, scratch);
       T* const y = scratch.room(scratch.y, some.size() * features);
       for (std::int64_t j = 0; j < some.size(); ++j) {
+        fetch_y(some.begin + j + kAhead);
         const T own = weight(some.begin + j);
         const T* const from = p.y + std::int64_t{p.key_columns.col[some.begin + j]} * features;
         for (std::int64_t f = 0; f < features; ++f) {
@@ -272,7 +294,13 @@ struct Columns {
                 std::int64_t first_position, std::int64_t* cursor, const ColumnResult<T>& result) const {
     const hn::ScalableTag<T> d;
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    // A block has few entries of most rows, so the one to ask for is the first of a later row.
+    const auto fetch_u = [&](std::int64_t i) {
+      if (i < end && cursor[i] < p.rows.row_ptr[i + 1] && p.rows.col[cursor[i]] < column_end)
+        fetch_row(u + (p.position[cursor[i]] - first_position) * width, columns);
+    };
     for (std::int64_t i = begin; i < end; ++i) {
+      fetch_u(i + kAhead);
       std::int64_t entry = cursor[i];
       const std::int64_t last = p.rows.row_ptr[i + 1];
       T* const out = result.out + i * columns;
