@@ -6,7 +6,8 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <tuple>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "core/check.h"
@@ -99,16 +100,81 @@ class FeatureBuilder {
   std::vector<float> load_;
 };
 
-std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
-}
-
 // Position in an ascending list, or -1.
 std::int32_t position_in(const std::vector<std::int32_t>& sorted, std::int32_t value) {
   const auto found = std::lower_bound(sorted.begin(), sorted.end(), value);
   return found != sorted.end() && *found == value ? static_cast<std::int32_t>(found - sorted.begin()) : -1;
+}
+
+// The places that a rank owns: a range.
+struct OwnPlaces {
+  explicit OwnPlaces(const DistributedGraph& graph)
+      : first(static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())])),
+        count(static_cast<std::int32_t>(graph.num_own())) {}
+  bool has(std::int32_t place) const { return place >= first && place < first + count; }
+
+  std::int32_t first, count;
+};
+
+// Different places in ascending order, and how often each was given. Most are own ones, which are counted and
+// found in a table instead of by sorting and searching.
+class PlaceSet {
+ public:
+  PlaceSet(const OwnPlaces& own, std::span<const std::int32_t> given)
+      : own_(own), table_(static_cast<std::size_t>(own.count), 0) {
+    std::vector<std::int32_t> others;
+    for (const std::int32_t place : given) {
+      if (own.has(place)) {
+        ++table_[static_cast<std::size_t>(place - own.first)];
+      } else {
+        others.push_back(place);
+      }
+    }
+    std::sort(others.begin(), others.end());
+    auto other = others.begin();
+    const auto add_others_before = [&](std::int64_t end) {
+      while (other != others.end() && *other < end) {
+        const auto next = std::upper_bound(other, others.end(), *other);
+        add(*other, static_cast<std::int32_t>(next - other));
+        other = next;
+      }
+    };
+    add_others_before(own.first);
+    for (std::int32_t i = 0; i < own.count; ++i) {
+      std::int32_t& entry = table_[static_cast<std::size_t>(i)];
+      if (entry > 0) add(own.first + i, entry);
+      entry = entry > 0 ? static_cast<std::int32_t>(places_.size()) - 1 : -1;
+    }
+    add_others_before(std::numeric_limits<std::int64_t>::max());
+  }
+
+  const std::vector<std::int32_t>& places() const { return places_; }
+  const std::vector<std::int32_t>& counts() const { return counts_; }
+  // Position among the places, or -1.
+  std::int32_t position(std::int32_t place) const {
+    return own_.has(place) ? table_[static_cast<std::size_t>(place - own_.first)]
+                           : position_in(places_, place);
+  }
+  bool has(std::int32_t place) const { return position(place) >= 0; }
+
+ private:
+  void add(std::int32_t place, std::int32_t count) {
+    places_.push_back(place);
+    counts_.push_back(count);
+  }
+
+  OwnPlaces own_;
+  std::vector<std::int32_t> table_;  // [own places]: counts at first, then positions
+  std::vector<std::int32_t> places_, counts_;
+};
+
+PlaceSet columns_of(const OwnPlaces& own, const FeatureView& features) {
+  return {own, {features.place, static_cast<std::size_t>(features.nnz)}};
+}
+
+bool share_walks(const DistributedFeatures& features) {
+  return features.key.features.col.defined() &&
+         features.key.features.col.is_same(features.query.features.col);
 }
 
 std::shared_ptr<const SparsePattern> pattern_with(const WalkFeatures& features) {
@@ -157,35 +223,45 @@ struct RemoteKeys {
 };
 
 // The owner of a column learns who meets it with queries and who holds keys in it, and introduces them.
-RemoteKeys fetch_remote_keys(const DistributedGraph& graph, const FeatureView& query,
-                             const FeatureView& key) {
+RemoteKeys fetch_remote_keys(const DistributedGraph& graph, const DistributedFeatures& features) {
   const Ranks& ranks = *graph.ranks();
-  const std::vector<std::int64_t>& begin = graph.begin();
-  const auto by_owner = [&](const FeatureView& of) {
+  const OwnPlaces own(graph);
+  const FeatureView query(features.query), key(features.key);
+  const auto tell_owners = [&](const FeatureView& of) {
     PerRank<std::int32_t> lists = lists_for<std::int32_t>(ranks);
-    for (const std::int32_t column : distinct({of.place, of.place + of.nnz}))
-      lists[static_cast<std::size_t>(owner_of(begin, column))].push_back(column);
-    return lists;
+    const PlaceSet columns = columns_of(own, of);
+    for (const std::int32_t column : columns.places())
+      lists[static_cast<std::size_t>(owner_of(graph.begin(), column))].push_back(column);
+    return exchange_lists(ranks, lists, "columns");
   };
-  const PerRank<std::int32_t> meeting = exchange_lists(ranks, by_owner(query), "columns"),
-                              holding = exchange_lists(ranks, by_owner(key), "columns");
+  const PerRank<std::int32_t> meeting = tell_owners(query),
+                              holding = share_walks(features) ? meeting : tell_owners(key);
+  // Few own columns cross a border; only of those it matters who meets them.
+  std::vector<std::int32_t> foreign;
+  for (const PerRank<std::int32_t>* lists : {&meeting, &holding}) {
+    for (std::size_t r = 0; r < lists->size(); ++r) {
+      if (static_cast<int>(r) != ranks.rank())
+        foreign.insert(foreign.end(), (*lists)[r].begin(), (*lists)[r].end());
+    }
+  }
+  const PlaceSet crossing(own, foreign);
   struct Wish {
     std::int32_t column, rank;
   };
-  std::vector<Wish> wishes;  // of own columns
+  PerRank<std::int32_t> wishing(crossing.places().size());  // the ranks that meet each of them
   for (std::size_t r = 0; r < meeting.size(); ++r) {
-    for (const std::int32_t column : meeting[r]) wishes.push_back({column, static_cast<std::int32_t>(r)});
+    for (const std::int32_t column : meeting[r]) {
+      if (const std::int32_t at = crossing.position(column); at >= 0)
+        wishing[static_cast<std::size_t>(at)].push_back(static_cast<std::int32_t>(r));
+    }
   }
-  std::sort(wishes.begin(), wishes.end(), [](const Wish& a, const Wish& b) {
-    return std::tie(a.column, a.rank) < std::tie(b.column, b.rank);
-  });
   PerRank<Wish> introductions = lists_for<Wish>(ranks);
   for (std::size_t r = 0; r < holding.size(); ++r) {
     for (const std::int32_t column : holding[r]) {
-      auto wish = std::lower_bound(wishes.begin(), wishes.end(), column,
-                                   [](const Wish& a, std::int32_t b) { return a.column < b; });
-      for (; wish != wishes.end() && wish->column == column; ++wish) {
-        if (wish->rank != static_cast<std::int32_t>(r)) introductions[r].push_back(*wish);
+      const std::int32_t at = crossing.position(column);
+      if (at < 0) continue;
+      for (const std::int32_t rank : wishing[static_cast<std::size_t>(at)]) {
+        if (rank != static_cast<std::int32_t>(r)) introductions[r].push_back({column, rank});
       }
     }
   }
@@ -199,10 +275,10 @@ RemoteKeys fetch_remote_keys(const DistributedGraph& graph, const FeatureView& q
   for (std::size_t r = 0; r < wanted.size(); ++r) {
     if (wanted[r].empty()) continue;
     poll_interruption();
-    std::sort(wanted[r].begin(), wanted[r].end());
+    const PlaceSet columns(own, wanted[r]);
     for (std::int64_t row = 0; row < key.rows; ++row) {
       for (std::int64_t e = key.row_ptr[row]; e < key.row_ptr[row + 1]; ++e) {
-        if (position_in(wanted[r], key.place[e]) < 0) continue;
+        if (!columns.has(key.place[e])) continue;
         const std::int64_t first = key.deposit_ptr[e], last = key.deposit_ptr[e + 1];
         entries[r].push_back({graph.place()[row], key.place[e], static_cast<std::int32_t>(last - first)});
         hops[r].insert(hops[r].end(), key.hop + first, key.hop + last);
@@ -254,28 +330,27 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
                         c10::Device device) {
   const bool one_hot = features.ensembles == Ensembles::asymmetric;
   const FeatureView query(features.query), key(one_hot ? features.query : features.key);
-  const auto own = static_cast<std::int32_t>(graph.num_own());
-  const auto first =
-      static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())]);
-  const auto is_own = [&](std::int32_t place) { return place >= first && place < first + own; };
-  const RemoteKeys remote = one_hot ? RemoteKeys{} : fetch_remote_keys(graph, query, key);
+  const OwnPlaces places(graph);
+  const std::int32_t own = places.count, first = places.first;
+  const RemoteKeys remote = one_hot ? RemoteKeys{} : fetch_remote_keys(graph, features);
 
   // Columns that lead to other ranks. Whoever owns a column holds a key in it, that of the node itself, so
   // columns of others are always among them.
-  std::vector<std::int32_t> leading;
-  for (const RemoteKeys::Entry& entry : remote.entries) leading.push_back(entry.column);
-  leading = distinct(std::move(leading));
+  std::vector<std::int32_t> columns_of_others;
+  for (const RemoteKeys::Entry& entry : remote.entries) columns_of_others.push_back(entry.column);
+  const PlaceSet leading(places, columns_of_others);
   std::vector<std::int64_t> rows;  // of the boundary
   std::vector<bool> at_boundary(static_cast<std::size_t>(own), false);
-  std::vector<std::int32_t> met;  // columns that they meet
+  std::vector<std::int32_t> columns_of_rows;
   for (std::int32_t i = 0; i < own; ++i) {
     for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1] && !at_boundary[i]; ++e)
-      at_boundary[i] = !is_own(query.place[e]) || position_in(leading, query.place[e]) >= 0;
+      at_boundary[i] = !places.has(query.place[e]) || leading.has(query.place[e]);
     if (!at_boundary[i]) continue;
     rows.push_back(i);
-    met.insert(met.end(), query.place + query.row_ptr[i], query.place + query.row_ptr[i + 1]);
+    columns_of_rows.insert(columns_of_rows.end(), query.place + query.row_ptr[i],
+                           query.place + query.row_ptr[i + 1]);
   }
-  met = distinct(std::move(met));
+  const PlaceSet met(places, columns_of_rows);
 
   MaskRows result;
   {
@@ -285,7 +360,7 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
       of_key.reserve(key);
       for (std::int32_t i = 0; i < own; ++i) {
         for (std::int64_t e = key.row_ptr[i]; e < key.row_ptr[i + 1]; ++e) {
-          if (is_own(key.place[e])) of_key.add(key.place[e] - first, key, e);
+          if (places.has(key.place[e])) of_key.add(key.place[e] - first, key, e);
         }
         of_key.end_row();
       }
@@ -294,8 +369,7 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
     // Where queries and keys share their walks they share their rows here, too, which halves the memory and
     // the gradients of M. What the few rows of the boundary give is thrown away.
     constexpr std::size_t kFew = 8;
-    const bool shared = !one_hot && features.key.features.col.is_same(features.query.features.col);
-    if (shared && kFew * rows.size() <= static_cast<std::size_t>(own)) {
+    if (share_walks(features) && kFew * rows.size() <= static_cast<std::size_t>(own)) {
       left = right;
     } else {
       FeatureBuilder of_query;
@@ -315,13 +389,13 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
   FeatureBuilder of_query, of_key;
   WalkFeatures right;
   if (one_hot) {
-    for (const std::int32_t place : met) {
-      if (is_own(place)) touched.push_back(place - first);
-      if (!is_own(place)) halo.push_back(place);
+    for (const std::int32_t place : met.places()) {
+      if (places.has(place)) touched.push_back(place - first);
+      if (!places.has(place)) halo.push_back(place);
     }
     const auto columns = static_cast<std::int32_t>(touched.size());
     const auto column_of = [&](std::int32_t place) {
-      if (!is_own(place)) return columns + position_in(halo, place);
+      if (!places.has(place)) return columns + position_in(halo, place);
       return static_cast<std::int32_t>(std::lower_bound(touched.begin(), touched.end(), place - first) -
                                        touched.begin());
     };
@@ -335,13 +409,13 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
   } else {
     for (const std::int64_t i : rows) {
       for (std::int64_t e = query.row_ptr[i]; e < query.row_ptr[i + 1]; ++e)
-        of_query.add(position_in(met, query.place[e]), query, e);
+        of_query.add(met.position(query.place[e]), query, e);
       of_query.end_row();
     }
     for (std::int32_t j = 0; j < own; ++j) {
       bool meets = false;
       for (std::int64_t e = key.row_ptr[j]; e < key.row_ptr[j + 1]; ++e) {
-        const std::int32_t column = position_in(met, key.place[e]);
+        const std::int32_t column = met.position(key.place[e]);
         if (column < 0) continue;
         of_key.add(column, key, e);
         meets = true;
@@ -352,13 +426,13 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
     }
     for (std::size_t i = 0; i < remote.entries.size(); ++i) {
       const RemoteKeys::Entry& entry = remote.entries[i];
-      of_key.add(position_in(met, entry.column), remote.hop.data() + remote.first[i],
+      of_key.add(met.position(entry.column), remote.hop.data() + remote.first[i],
                  remote.load.data() + remote.first[i], entry.deposits);
       if (i + 1 < remote.entries.size() && remote.entries[i + 1].row == entry.row) continue;
       of_key.end_row();
       halo.push_back(entry.row);
     }
-    const auto columns = static_cast<std::int64_t>(met.size());
+    const auto columns = static_cast<std::int64_t>(met.places().size());
     result.boundary = make_piece(of_query.finish(columns), of_key.finish(columns), device);
   }
   result.rows = take_vector(std::move(rows)).to(device);
@@ -369,24 +443,23 @@ MaskRows make_mask_rows(const DistributedGraph& graph, const DistributedFeatures
 
 MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features,
                               c10::Device device) {
-  const auto own = static_cast<std::int32_t>(graph.num_own());
-  const auto first =
-      static_cast<std::int32_t>(graph.begin()[static_cast<std::size_t>(graph.ranks()->rank())]);
+  const OwnPlaces places(graph);
   const auto side_of = [&](const DistributedWalkFeatures& of) {
     const FeatureView view(of);
     std::vector<std::int32_t> others;
-    for (std::int64_t e = 0; e < view.nnz; ++e) {
-      if (view.place[e] < first || view.place[e] >= first + own) others.push_back(view.place[e]);
+    const PlaceSet columns = columns_of(places, view);
+    for (const std::int32_t place : columns.places()) {
+      if (!places.has(place)) others.push_back(place);
     }
-    others = distinct(std::move(others));
     std::vector<std::pair<std::int32_t, std::int64_t>> row;  // column, entry
     std::vector<std::int32_t> col;
     std::vector<std::int64_t> order;
     for (std::int64_t i = 0; i < view.rows; ++i) {
       row.clear();
       for (std::int64_t e = view.row_ptr[i]; e < view.row_ptr[i + 1]; ++e) {
-        const std::int32_t other = position_in(others, view.place[e]);
-        row.emplace_back(other < 0 ? view.place[e] - first : own + other, e);
+        const std::int32_t place = view.place[e];
+        row.emplace_back(places.has(place) ? place - places.first : places.count + position_in(others, place),
+                         e);
       }
       std::sort(row.begin(), row.end());
       for (const auto& [column, entry] : row) {
@@ -399,7 +472,7 @@ MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFe
     renumbered.row_ptr = of.features.row_ptr;
     renumbered.col = take_vector(std::move(col));
     renumbered.deposit_ptr = renumbered.hop = renumbered.load = at::empty({0});
-    renumbered.num_columns = own + static_cast<std::int64_t>(others.size());
+    renumbered.num_columns = places.count + static_cast<std::int64_t>(others.size());
     if (device.is_cuda()) renumbered = square_on(device, renumbered, renumbered.num_columns);
     side.pattern = pattern_with(renumbered);
     side.features = of.features.to(device);
@@ -410,8 +483,7 @@ MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFe
   MaskColumns columns;
   columns.query = side_of(features.query);
   if (features.ensembles == Ensembles::asymmetric) return columns;
-  const bool shared = features.key.features.col.is_same(features.query.features.col);
-  columns.key = shared ? columns.query : side_of(features.key);
+  columns.key = share_walks(features) ? columns.query : side_of(features.key);
   return columns;
 }
 
@@ -420,20 +492,19 @@ PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures&
     std::int32_t column, entries;
   };
   const Ranks& ranks = *graph.ranks();
-  const std::int64_t first = graph.begin()[static_cast<std::size_t>(ranks.rank())];
+  const OwnPlaces own(graph);
   const auto totals = [&](const DistributedWalkFeatures& of) {
-    const FeatureView view(of);
-    std::vector<std::int32_t> columns(view.place, view.place + view.nnz);
-    std::sort(columns.begin(), columns.end());
+    const PlaceSet columns = columns_of(own, FeatureView(of));
     PerRank<Share> shares = lists_for<Share>(ranks);
-    for (std::size_t i = 0, end = 0; i < columns.size(); i = end) {
-      while (end < columns.size() && columns[end] == columns[i]) ++end;
-      shares[static_cast<std::size_t>(owner_of(graph.begin(), columns[i]))].push_back(
-          {columns[i], static_cast<std::int32_t>(end - i)});
+    for (std::size_t i = 0; i < columns.places().size(); ++i) {
+      const std::int32_t column = columns.places()[i];
+      shares[static_cast<std::size_t>(owner_of(graph.begin(), column))].push_back(
+          {column, columns.counts()[i]});
     }
     std::vector<double> sums(static_cast<std::size_t>(graph.num_own()), 0.0);
     for (const auto& list : exchange_lists(ranks, shares, "columns")) {
-      for (const Share& share : list) sums[static_cast<std::size_t>(share.column - first)] += share.entries;
+      for (const Share& share : list)
+        sums[static_cast<std::size_t>(share.column - own.first)] += share.entries;
     }
     return sums;
   };
@@ -443,7 +514,8 @@ PairCounts count_pairs(const DistributedGraph& graph, const DistributedFeatures&
     pairs = entries;
   } else {
     entries += static_cast<double>(features.key.features.nnz());
-    const std::vector<double> query = totals(features.query), key = totals(features.key);
+    const std::vector<double> query = totals(features.query),
+                              key = share_walks(features) ? query : totals(features.key);
     for (std::size_t i = 0; i < query.size(); ++i) pairs += query[i] * key[i];
   }
   const at::Tensor sums = ranks.sum(at::tensor({pairs, entries}, at::kDouble), "columns");
