@@ -1,9 +1,9 @@
-"""A point cloud that moves: neighbours, a fresh mask and attention at every step, captured in one CUDA graph.
+"""A moving point cloud: neighbours, a fresh mask and attention at every step, captured in one CUDA graph.
 
 python examples/cuda_graph.py
 
-The graph of 3 nearest neighbours is rebuilt at every step, all walks of 3 hops are taken, and attention runs under the
-mask. All sizes are known beforehand, so nothing waits for the GPU and the whole step can be replayed.
+Every step rebuilds the graph of 3 nearest neighbours, computes the exact mask of 3 hops, and runs attention
+with it. All sizes are known beforehand, so nothing waits for the GPU and the whole step can be replayed.
 """
 
 import torch

@@ -1,12 +1,13 @@
-"""Train on a graph that no process ever holds: each rank has the `edge_index` of its own nodes, as with PyG.
+"""Train on a graph that no process holds whole: each rank has the `edge_index` of its own nodes, as with PyG.
 
 torchrun --nproc-per-node 2 examples/distributed_edge_index.py
 python examples/distributed_edge_index.py  # one process: the same losses
 
-Each rank's data are what loaders of PyTorch Geometric hand out: x [n, F], y [n], n_id [n] (the numbers of its nodes in
-the whole graph) and edge_index [2, e], sources above targets, with all edges that end at its nodes. It is a
-torch_geometric Data where PyG is installed, and needs nothing of it. A ring of communities with random shortcuts; a node
-sees its class through much noise, and its neighbours along incoming edges.
+Each rank has the data that loaders of PyTorch Geometric return: x [n, F], y [n], n_id [n] (the numbers of its
+nodes in the whole graph) and edge_index [2, e], sources above targets, with all edges that end at its nodes.
+They are a torch_geometric Data if PyG is installed; the example works without it. The graph is a ring of
+communities with random shortcuts. A node sees its class through much noise, and its neighbours along incoming
+edges.
 """
 
 import argparse
@@ -28,7 +29,7 @@ NODES, CLASSES, HEADS, WIDTH = 600, 4, 2, 8
 
 
 def own_data(rank: int, ranks: int) -> Any:
-    """The part of one rank, from a rule: nothing of the others is read."""
+    """The part of one rank, computed without reading anything of the others."""
     n_id = torch.arange(rank * NODES // ranks, (rank + 1) * NODES // ranks)
     near = [(n_id + offset) % NODES for offset in (-2, -1, 1, 2)]
     shortcut = (n_id * 7919 + 13) % NODES
@@ -41,7 +42,7 @@ def own_data(rank: int, ranks: int) -> Any:
 
 
 class GRFConv(nn.Module):
-    """`topomask.pyg.GRFConv` on the rows of own nodes: attention along incoming edges."""
+    """`topomask.pyg.GRFConv` on the rows of a rank's own nodes: attention along incoming edges."""
 
     def __init__(self, in_channels: int, out_channels: int, mask: GRFMask) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class GRFConv(nn.Module):
 
 
 def sum_gradients(model: nn.Module) -> None:
-    """Every rank has the gradients of its own nodes; that of f is summed already."""
+    """Sums gradients over ranks: each rank has those of its own nodes. That of f is summed already."""
     for name, parameter in model.named_parameters():
         if not name.endswith("f"):
             dist.all_reduce(parameter.grad)

@@ -1,9 +1,10 @@
 """Train a node classifier on a graph that is cut into parts, one for each process.
 
 torchrun --nproc-per-node 2 examples/distributed_node_classifier.py
-torchrun --nproc-per-node 2 examples/distributed_node_classifier.py --edge-index  # edges of each rank, as with PyG
+torchrun --nproc-per-node 2 examples/distributed_node_classifier.py --edge-index  # own edges, as with PyG
 
-A grid is split into four quarters; each node knows its class with much noise and must ask its neighbours.
+The classes are the four quarters of a grid. A node sees its class through much noise, so it needs its
+neighbours.
 The losses are those of one process: python examples/distributed_node_classifier.py
 """
 
@@ -27,7 +28,7 @@ def whole_graph() -> tuple[topomask.Graph, torch.Tensor, torch.Tensor]:
 
 
 def own_edges(graph: topomask.Graph, nodes: torch.Tensor) -> torch.Tensor:
-    """What a loader that follows PyG's habits gives a rank: the edges that begin at its nodes, [2, e]."""
+    """The edges that begin at a rank's nodes, [2, e], as a PyG loader returns them."""
     degree = graph.row_ptr.diff()
     source = torch.arange(graph.num_nodes).repeat_interleave(degree)
     kept = torch.isin(source, nodes)

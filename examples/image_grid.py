@@ -1,10 +1,10 @@
-"""How do the tiles of an image go together? A tiny vision transformer with and without a mask.
+"""How are neighbouring tiles of an image related? A tiny vision transformer with and without a mask.
 
 python examples/image_grid.py
 
-An image has 8 x 8 tiles of 4 x 4 noisy pixels, striped across or down, equally likely. The classes differ
-only in how neighbouring tiles go together: at random, alike (clusters), or unlike (a disturbed chessboard).
-No single tile tells them apart.
+An image has 8 x 8 tiles of 4 x 4 noisy pixels, striped across or down with equal probability. The classes
+differ only in how neighbouring tiles are related: at random, alike (clusters), or unlike (a noisy
+chessboard). A single tile says nothing about the class.
 """
 
 import argparse

@@ -3,10 +3,10 @@
 python examples/node_classification.py cora.npz
 TOPOMASK_DATA=/path/to/data python examples/node_classification.py    # $TOPOMASK_DATA/graphs/npz/cora.npz
 
-20 labelled nodes per class to learn from, 500 to choose the epoch by, 1000 to test on; another random
-split for each seed, the same for every model. All models see the words through the same dropout. GCN and GAT
-come from PyTorch Geometric, where it is installed. The settings of the masked model were chosen on splits of
-seeds below 200, so the default begins there; GCN and GAT were not tuned.
+Each class has 20 labelled nodes for training; 500 nodes choose the epoch and 1000 are for testing. Each seed
+has another random split, the same for every model. All models use the same dropout on the words. GCN and GAT
+come from PyTorch Geometric, if it is installed. The settings of the masked model were chosen on splits of
+seeds below 200, so the default seeds start at 200; GCN and GAT were not tuned.
 """
 
 import argparse

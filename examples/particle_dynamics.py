@@ -1,8 +1,10 @@
-"""A point cloud of one's own: learn how points move from pairs of clouds.
+"""Your own point clouds: learn how points move from pairs of clouds.
 
-A blob of points falls and another swings around an axis. The Interlacer sees positions and one feature (which blob a
-point belongs to) and learns the step to the next moment. Masked attention is local: no point looks further than three
-steps on the graph of nearest neighbours, while the unmasked layers in between see everything.
+python examples/particle_dynamics.py
+
+One blob of points falls and another swings around an axis. The Interlacer sees positions and one feature (the
+blob of each point) and learns the step to the next moment. Masked attention is local: no point sees further
+than three hops on the graph of nearest neighbours. The unmasked layers in between see everything.
 """
 
 import torch

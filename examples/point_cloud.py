@@ -1,11 +1,11 @@
-"""Which material is a point made of? Masked attention on the nearest neighbours of points on random surfaces.
+"""Classify the material of points on random surfaces: masked attention on their nearest neighbours.
 
 python examples/point_cloud.py
 
-Every cloud is a random bumpy surface of two materials. A point knows where it is and one noisy reading of a
-sensor, right three times out of four; its neighbours on the surface know better together. With k = 3
+Every cloud is a random bumpy surface of two materials. A point has its position and one noisy sensor reading,
+right three times out of four; averaging over its neighbours on the surface does better. With k = 3
 neighbours and 3 hops there are 3^3 = 27 different walks from a node. Asked for 27 repelling walks of fixed
-length, topomask enumerates them instead of sampling, so the asymmetric mask is exact.
+length, topomask computes their expectation instead of sampling, so the asymmetric mask is exact.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Three lines put a graph into attention; the rest shows what came out.
+"""Three lines put a graph into attention; the rest prints the result.
 
 python examples/quickstart.py
 """

@@ -1,10 +1,10 @@
-// Random changes to batches of training images, on the device that holds them.
+// Augmentation of batches of training images, on the device that holds them.
 //
 // The order is: random resized crop, pad-crop and flip, RandAugment (all on bytes), normalisation, cutout,
-// mixup or cutmix. Every random choice is a function of (seed, epoch, step, index in the batch): a small
-// table is drawn on the CPU and moved over, the pixels are treated on the device as one batch. Where a change
-// uncovers pixels they take the mean colour of the set, which is 0 after normalisation. All frames of a clip
-// are treated alike; RandAugment is for single images.
+// mixup or cutmix. Every random choice is a function of (seed, epoch, step, index in the batch). A small
+// table of choices is drawn on the CPU and copied to the device, which processes the pixels as one batch.
+// Uncovered pixels get the mean colour of the set, which is 0 after normalisation. All frames of a clip are
+// treated alike; RandAugment is for single images.
 #pragma once
 
 #include <ATen/core/Tensor.h>

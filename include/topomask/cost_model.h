@@ -1,7 +1,8 @@
-// What a device reaches: the constants by which plan_attention turns counts into seconds.
+// The rates of a device, with which plan_attention turns counts into seconds.
 //
-// There are built-in ones for a CPU and for a GPU. `topomask calibrate` measures those of a machine and keeps
-// them in a file in the user's cache folder, which every later plan reads, from C++, Python and the shell.
+// There are built-in rates for a CPU and for a GPU. `topomask calibrate` measures those of a machine and
+// stores them in a file in the user's cache folder, which every later plan reads, from C++, Python and the
+// shell.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -53,7 +54,7 @@ struct Calibration {
 // Where it is: $TOPOMASK_CALIBRATION, else topomask/calibration.json in $XDG_CACHE_HOME or ~/.cache. "": no
 // file is to be used, because the variable says "off" or there is no home.
 std::string calibration_path();
-// Never throws. No file is no problem; one of another version of the library is.
+// Never throws. A missing file is not a problem; a file of another version of the library is.
 Calibration read_calibration(const std::string& path);
 // Adds a device to the file, or replaces it; what cannot be used is dropped. Readers never see half a file.
 void store_calibration(const std::string& path, const std::string& key, const DeviceRates& rates);

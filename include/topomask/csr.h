@@ -1,4 +1,4 @@
-// Compressed sparse rows without torch: what the framework-free kernels read and return.
+// Compressed sparse rows without torch, as the framework-free kernels read and return them.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Labelled images and clips: what `--data SPEC` means, and batches of them on a device (paper, Sec. 4,
-// "Images").
+// Labelled images and clips from a description (`--data SPEC`), and batches of them on a device (paper, Sec.
+// 4, "Images").
 //
 //   cifar10:DIR[,train=1-4][,val=5|test]
 //       CIFAR-10 binary batches, plain, .xz or .gz
 //   cifar100:DIR[,labels=fine|coarse]
 //       CIFAR-100 binary files, plain, .xz or .gz
 //   idx:DIR[,val=0.2]
-//       MNIST and its family, plain, .xz or .gz; val is for a folder with one pair of files
+//       MNIST and data sets in its format, plain, .xz or .gz; val is for a folder with one pair of files
 //   folder:DIR[,size=64][,crop=0.25][,cache=auto|yes|no]
 //       train/CLASS/*.jpg|png and val/CLASS/*.jpg|png
 //   strokes:SIZE[,classes=3][,cell=4][,coupling=1][,noise=0.1][,train=N][,val=N][,seed=S]
@@ -21,12 +21,11 @@
 //   moving-digits:DIR[,size=40][,frames=8][,labels=both|digit|motion][,train=N][,val=N][,seed=S]
 //       the digits of an IDX folder, drifting
 //   video-folder:DIR[,frames=32][,stride=2][,size=224][,crop=0.25]
-//       train/CLASS/*.mp4|mkv|webm|avi|mov and val/CLASS/..., where the build has FFmpeg's libraries
+//       train/CLASS/*.mp4|m4v|mkv|webm|avi|mov and val/CLASS/..., where the build has FFmpeg's libraries
 //
-// Small sets are held as bytes and live on the device that trains: a batch is one gather. A folder that does
-// not fit is decoded ahead of time by threads. Which images a batch holds, in which order and how they are
-// cropped is a function of (seed, epoch, batch) alone, so that an interrupted epoch continues where it
-// stopped.
+// Small sets are kept as bytes on the training device, so a batch is one gather. Threads decode a folder that
+// does not fit ahead of time. The images of a batch, their order and their crops are a function of (seed,
+// epoch, batch) only, so an interrupted epoch resumes where it stopped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +46,7 @@ namespace topomask {
 struct ImageSet {
   std::int64_t channels = 0, height = 0, width = 0;
   std::int64_t frames = 1;  // in a clip; 1: single images
-  std::int64_t stride = 1;  // streamed clips take one of so many frames
+  std::int64_t stride = 1;  // streamed clips take every stride-th frame
   at::Tensor labels;        // [N] int64 on the CPU
   at::Tensor images;        // [N, C, H, W], clips [N, T, C, H, W], uint8 on the CPU; undefined where the
                             // set is streamed

@@ -1,4 +1,4 @@
-// Which devices this build of the library can compute on.
+// The devices that this build of the library can compute on.
 #pragma once
 
 #include <c10/core/Device.h>

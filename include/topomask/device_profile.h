@@ -1,5 +1,5 @@
-// Devices by name, here or not, to plan for (rank_plan.h): the rates of cost_model.h, and what ranks need to
-// know besides.
+// Devices to plan for by name, whether this machine has them or not (rank_plan.h): the rates of cost_model.h,
+// and what a plan for ranks needs besides.
 #pragma once
 
 #include <c10/core/DeviceType.h>

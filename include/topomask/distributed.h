@@ -1,14 +1,14 @@
 // Graphs, walks, masks and attention over several processes ("ranks"), each with a part of the nodes.
 //
-// The paper's remark that graph random features can be computed where the graph lies (Sec. 3.3), on the
-// engine the field has: torch.distributed's c10d, with Gloo between CPUs and NCCL between GPUs. Random words
-// depend on (seed, node, walk, hop) alone, so walks and features are those of one process, bit for bit;
-// attention and its gradients are the same up to rounding. See docs/howto/several-machines.md.
+// The paper remarks that graph random features are easy to distribute (Sec. 3.3). Ranks communicate through
+// torch.distributed's c10d, with Gloo between CPUs and NCCL or Gloo between GPUs. Random words depend only on
+// (seed, node, walk, hop), so walks and features are those of one process, bit for bit; attention and its
+// gradients are the same up to rounding. See docs/howto/several-machines.md.
 //
 // The graph and its walks stay on the CPU; masks and attention compute where f, q, k and v are.
 //
-// All functions that say "collective" must be called by every rank, in the same order. Where one rank fails,
-// or does not answer within the time limit, the others throw one sentence.
+// Every rank must call all functions marked "collective", in the same order. If one rank fails or does not
+// answer within the time limit, the others throw an Error.
 #pragma once
 
 #include <ATen/core/Tensor.h>

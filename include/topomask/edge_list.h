@@ -1,6 +1,6 @@
-// An edge list as it comes out of a file or a builder, before any policy has been applied to it.
+// An edge list from a file or a builder, before any policy is applied to it.
 //
-// This header and everything that makes an EdgeList is free of torch, so that the readers can be fuzzed and
+// This header and everything that makes an EdgeList do not include torch, so the readers can be fuzzed and
 // embedded on their own.
 #pragma once
 

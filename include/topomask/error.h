@@ -1,7 +1,7 @@
-// The one exception type that a caller's mistake raises.
+// The one exception type for a caller's mistake.
 //
-// Its message is one sentence that names what was wrong, where, and what was expected; the command line
-// prints it as it is and exits with status 2.
+// Its message is one sentence that says what was wrong, where, and what was expected; the command line prints
+// it unchanged and exits with status 2.
 #pragma once
 
 #include <stdexcept>

@@ -1,10 +1,10 @@
 // Graph random features (Eq. 10; Alg. 1, line 2): sparse rows whose dot products estimate M_alpha(G).
 //
-// Features live and are computed where their graph is. On a GPU they have the same pattern and the same
+// Features are computed and kept where their graph is. On a GPU they have the same pattern and the same
 // loads, bit for bit.
 //
-// The pattern and the importance weights ("loads") are sampled once; the learnable modulation f is applied
-// afterwards, so that a new f costs one pass over the deposits and no walks.
+// The pattern and the importance weights ("loads") are sampled once. The learnable modulation f is applied
+// afterwards, so a new f costs one pass over the deposits and no walks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ struct WalkFeatures {
   // f: [F] or [heads, F], float32 or float64, on the device of the features; f_k = 0 beyond F. Result: [nnz]
   // or [heads, nnz], dtype of f.
   at::Tensor values(const at::Tensor& modulation) const;
-  // The way back: from gradients of the values, [heads, nnz], to those of f, [heads, terms]. Records no
+  // The backward pass: from gradients of the values, [heads, nnz], to those of f, [heads, terms]. Records no
   // graph.
   at::Tensor values_gradient(const at::Tensor& of_values, std::int64_t terms) const;
   at::Tensor to_dense(const at::Tensor& modulation) const;  // [N, num_columns], dtype of f; for small graphs

@@ -1,8 +1,8 @@
 // Graphs: the weighted adjacency matrix W of Sec. 3.1, as compressed sparse rows.
 //
-// Everything starts from here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into
-// rows under a stated policy, `normalise` gives the W that walks and kernels are defined on. A graph may live
-// on a GPU (`to`); what is derived from it is then made and kept there.
+// Everything starts here: readers and builders make an `EdgeList`, `Graph::from_edges` turns it into rows
+// under a policy, `normalise` gives the W on which walks and kernels are defined. A graph may live on a GPU
+// (`to`); everything derived from it is then computed and kept there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,8 +47,8 @@ struct Graph {
   at::Tensor col;      // [E] int32, ascending within a row
   at::Tensor weight;   // [E] float32, finite, may be negative
   bool directed = false;
-  // Entries of every row where they are known to be as many, or -1. On a GPU the host then knows the sizes of
-  // what is made of the graph, and never waits for them.
+  // Entries per row if every row is known to have the same number, else -1. On a GPU the host then knows the
+  // sizes of everything derived from the graph, and never waits for them.
   std::int64_t out_degree = -1;
 
   Graph();  // no nodes

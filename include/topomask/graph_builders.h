@@ -1,5 +1,5 @@
-// Graphs from a formula or from a generator. All edges have weight 1; all but kNN are undirected.
-// The random ones depend on their seed alone, not on the machine or the number of threads.
+// Graphs from formulas and random generators. All edges have weight 1; all graphs but kNN are undirected.
+// Random graphs depend only on their seed, not on the machine or the number of threads.
 #pragma once
 
 #include <cstdint>

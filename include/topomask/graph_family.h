@@ -1,5 +1,5 @@
-// Generated graphs that differ in size alone, found from one description (graph_spec.h) without making it: to
-// measure on small ones what a large one will need.
+// Generated graphs that differ only in size, from one description (graph_spec.h), without building the
+// described graph. Measurements on small graphs of a family predict what a large one needs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace topomask {
 struct GraphFamily {
   std::int64_t nodes = 0;  // of the description
   int dimension = 0;       // in which parts have borders: 2 for grid:HxW; 0: random graphs, all is near all
-  // The description with about so many nodes: a grid in the same proportions, er of the same mean degree.
+  // The description with about this many nodes: a grid in the same proportions, er of the same mean degree.
   std::string resized(std::int64_t nodes) const;
 
   std::string name;

@@ -1,4 +1,4 @@
-// A graph by one line: a file, or the name of a generator with its sizes. `--graph` on the command line and
+// A graph from one line: a file, or the name of a generator with its sizes. `--graph` on the command line and
 // Graph.load in Python take the same lines and the same options.
 #pragma once
 

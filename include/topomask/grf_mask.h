@@ -15,7 +15,7 @@
 namespace topomask {
 
 // M_hat = Phi Psi^T with learnable f. The walks, the pattern of the features and (where it is asked for) the
-// pattern of M_hat belong to the graph and are made once; only values are computed anew when f changes.
+// pattern of M_hat belong to the graph and are made once; only values are recomputed when f changes.
 //
 // Queries and keys share one f, or each have their own (App. D): then M_hat estimates sum_k (f1 * f2)_k W^k.
 class GrfMask : public Mask {

@@ -1,9 +1,9 @@
-// How near a predicted picture is to the true one, and a predicted cloud of particles to the true surface
+// How close a predicted picture is to the true one, and a predicted cloud of particles to the true surface
 // (paper, section 4 "point clouds": SSIM against the steps of a rollout).
 //
-// Images are [..., H, W, C] with values from 0 to 1, or uint8; both of one type and device. A weight [..., H,
-// W] of at least 0 or bool counts pixels unequally, such as moving ones alone; the result is NaN where all
-// weights are 0. Computed in float64, not differentiable.
+// Images are [..., H, W, C] with values from 0 to 1, or uint8; both have the same type and device. A
+// non-negative or bool weight [..., H, W] weights the pixels, for example to count only moving ones; the
+// result is NaN where all weights are 0. Computed in float64, not differentiable.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Classification of images or clips with a vision transformer, as a task for the training loop, and what can
-// be seen of a trained model (paper, Sec. 4).
+// Classification of images or clips with a vision transformer, as a task for the training loop, and views of
+// a trained model: masks, f and example predictions (paper, Sec. 4).
 #pragma once
 
 #include <memory>

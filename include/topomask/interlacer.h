@@ -1,4 +1,4 @@
-// The Interlacer: a transformer of point clouds that alternates unmasked linear attention with a local layer
+// The Interlacer: a transformer for point clouds that alternates unmasked linear attention with a local layer
 // (Whitney et al. 2024), here with a GRF mask on the graph of nearest neighbours (paper, Sec. 4 "point
 // clouds", App. C.3). The graph is rebuilt for every forward pass, where the points are, and shared by all
 // layers.

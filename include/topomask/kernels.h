@@ -1,7 +1,7 @@
 // Node kernels: topological masks M_alpha(G) = sum_k alpha_k W^k (Sec. 3.1, Eq. 4) with known coefficients.
 //
 // Every kernel is a power series prefactor * sum_k a_k (scale * W)^k. The functions below return plain series
-// in W: scale and prefactor are already multiplied in, so that Phi Phi^T estimates the kernel itself.
+// in W that include scale and prefactor, so Phi Phi^T estimates the kernel itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,9 +1,9 @@
 // Topological masks as linear operators.
 //
-// Masked linear attention needs nothing of a mask M but its products: (M . phi(Q) phi(K)^T) V has row i equal
-// to phi(q_i)^T [M (phi(K) x V)]_i. So a Mask is something that multiplies columns, forward and transposed,
-// and that may know more about itself: its entries if it is sparse, its factors if it has low rank, its
-// matrix if it is small. The planner picks among what a mask knows.
+// Masked linear attention needs only products with a mask M: row i of (M . phi(Q) phi(K)^T) V is
+// phi(q_i)^T [M (phi(K) x V)]_i. So a Mask multiplies columns, forward and transposed. It may offer more: its
+// entries if it is sparse, its factors if it has low rank, its matrix if it is small. The planner chooses
+// among what a mask offers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

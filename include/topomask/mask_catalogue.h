@@ -1,9 +1,9 @@
 // The catalogue of masks: every mask by its name, with its settings, its parameters and their defaults.
 //
 // A mask is a function of a graph, some settings and some parameters. Settings (how many walks, which
-// transform) are fixed when it is made; parameters (f, a, b, ...) are tensors that an optimiser may move. The
-// command line, the models and the Python package make their masks here, so that a name, a default or a
-// description stands in one place.
+// transform) are fixed at construction; parameters (f, a, b, ...) are tensors that an optimiser may change.
+// The command line, the models and the Python package make their masks here, so every name, default and
+// description is in one place.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Masks made of masks. Each keeps what its parts know: entries if all parts have entries, and so on. Parts
-// with one head serve every head.
+// Combinations of masks. Each keeps the structure of its parts: entries if all parts have entries, and so on.
+// Parts with one head serve every head.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
-// How large M_hat = Phi Psi^T will be, before memory is spent on it.
+// The size of M_hat = Phi Psi^T, predicted before memory is allocated for it.
 //
 // The features of a node do not grow with the graph (Lemma 3.2), but their product does where many nodes
-// share a visited node: on a graph with hubs nearly every row of M meets every other. Asymmetric ensembles
-// (App. D) have no product: their M is Phi itself.
+// share a visited node: on a graph with hubs, M may have an entry for nearly every pair of nodes. Asymmetric
+// ensembles (App. D) have no product: their M is Phi itself.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The masks that need no random walks: those of the paper's related work (App. B) and its ablations, each
-// with the fast product it is known for.
+// Masks without random walks: those of the paper's related work (App. B) and its ablations, each with its
+// fast product.
 //
 // Learnable tensors are called parameters; their first dimension is the number of heads H (1: the same mask
 // for every head) and they are float32 or float64. A mask keeps the tensors it is given and converts them to

@@ -1,4 +1,4 @@
-// What a vision transformer of images or clips is made of, as plain data: variants of attention, masks, sizes
+// Options of a vision transformer for images or clips, as plain data: variants of attention, masks, sizes
 // (paper, Sec. 4 and App. C).
 #pragma once
 

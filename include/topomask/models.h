@@ -1,4 +1,4 @@
-// Models as torch::nn modules.
+// The vision transformer as a torch::nn module, and loading it from a checkpoint (paper, Sec. 4).
 #pragma once
 
 #include "topomask/model_options.h"

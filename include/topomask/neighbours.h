@@ -1,20 +1,20 @@
 // Neighbours of points: the k nearest, or all within a radius. The paper's point clouds become
 // graphs this way (Sec. 4, App. C.3).
 //
-// Exact, on a CPU and on a GPU alike, and the same on both bit for bit. The squared distance of a query q and
-// a point p is
+// Results are exact, and the same on CPU and GPU bit for bit. The squared distance of a query q and a point p
+// is
 //
 //   d2 = (q_0 - p_0)^2 + (q_1 - p_1)^2 + ...      from left to right, every operation in float64,
 //
-// of the coordinates as they are given: float64 points are not rounded, float16, bfloat16 and float32 points
-// are converted, which is exact. In a periodic box q_a - p_a is replaced by its nearest image, remainder(q_a
+// of the given coordinates: float64 points are not rounded; float16, bfloat16 and float32 points are
+// converted, which is exact. In a periodic box q_a - p_a is replaced by its nearest image, remainder(q_a
 // - p_a, box_a). Neighbours are ordered by (d2, index), so that ties go to the smaller index. Nothing here is
 // differentiable; compute distances from `index` where gradients are wanted.
 //
-// The work is done where the points are. On a GPU nothing waits for the device unless it is said so below;
-// what could only be checked by waiting is not checked there: coordinates that are not finite, the contents
-// of `ptr`, `query_ptr` and `box` on the device. A point that is not finite is nobody's neighbour and has
-// none. (On a CPU all of these are errors.)
+// The work is done where the points are. On a GPU nothing waits for the device unless noted below. What could
+// only be checked by waiting is not checked there: coordinates that are not finite, and the contents of
+// `ptr`, `query_ptr` and `box` on the device. A point that is not finite has no neighbours and is the
+// neighbour of none. (On a CPU all of these are errors.)
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // Layers of transformers with topological masks, as torch::nn modules.
 //
-// Initial values depend on a seed and on the name of a parameter alone: not on the device, and not on what
-// else the model holds, so that all variants of attention start from the same weights.
+// The initial value of a parameter depends only on a seed and on its name, not on the device or on the rest
+// of the model. So all variants of attention start from the same weights.
 #pragma once
 
 #include <torch/nn.h>

@@ -1,7 +1,7 @@
 // NumPy's .npy arrays and .npz archives, in and out, without Python and without torch.
 //
-// `features --out phi.npz` goes through write_scipy_csr and comes back with scipy.sparse.load_npz. Pickled
-// (object) arrays are never unpickled.
+// `features --out phi.npz` uses write_scipy_csr; scipy.sparse.load_npz reads the file. Pickled (object)
+// arrays are never unpickled.
 #pragma once
 
 #include <cstdint>

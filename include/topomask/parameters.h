@@ -1,4 +1,4 @@
-// The learned tensors of a model by name: how they are trained, and how they come back from a file.
+// The learned tensors of a model by name, for training and for loading from a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,11 +1,11 @@
-// Simulated episodes as batches of particles: what a particle model is trained and judged on (paper, Sec. 4
-// "point clouds", App. C.3).
+// Simulated episodes as batches of particles, on which a particle model is trained and evaluated (paper, Sec.
+// 4 "point clouds", App. C.3).
 //
 //   const ParticleData data("robot", {.particles = 8192});
 //   const ParticleBatch batch = data.batch({{.episode = 3, .first = 10}}, {.rollout = 6}, seed);
 //
-// A window of an episode shows the frames first and first + 1; those after them are to be predicted. A batch
-// is a function of its arguments, whichever threads make it.
+// A window of an episode shows the frames first and first + 1; the frames after them are to be predicted. A
+// batch is a function of its arguments and does not depend on threads.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class ParticleData {
   const RgbdData& frames() const { return *frames_; }
   const RobotTensors& states(std::int64_t episode) const;
   std::int64_t episodes() const { return frames_->episodes(); }
-  // Windows of an episode with so many frames to predict; throws where it is too short for one.
+  // Windows of an episode with this many frames to predict; throws where it is too short for one.
   std::int64_t windows(std::int64_t episode, std::int64_t rollout) const;
   std::uint64_t fingerprint() const;  // of all episodes
 

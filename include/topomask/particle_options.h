@@ -1,5 +1,5 @@
-// What a particle model of robot scenes (HD-VPD) is made of, as plain data: its local layer, sizes, numbers
-// of particles (paper, Sec. 4 "point clouds" and App. C.3; Whitney et al. 2024).
+// Options of a particle model of robot scenes (HD-VPD), as plain data: its local layer, sizes, numbers of
+// particles (paper, Sec. 4 "point clouds" and App. C.3; Whitney et al. 2024).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct InterlacerOptions {
   // Asymmetric: on the directed graph with W = A / k, all k^hops walks. Otherwise as many walks on the
   // undirected graph with W = D^-1/2 A D^-1/2.
   Ensembles ensembles = Ensembles::asymmetric;
-  // message_passing: one token in so many is an anchor, and how many tokens it hears.
+  // message_passing: every anchor_every-th token is an anchor, with messages from anchor_neighbours tokens.
   std::int64_t anchor_every = 8, anchor_neighbours = 16;
   std::int64_t bands = 8;  // octaves of sin and cos of a position; the longest wavelength is 2 m
   std::uint64_t seed = 0;  // of the initial weights and of sampled walks
@@ -46,7 +46,7 @@ struct HdVpdOptions {
   InterlacerOptions interlacer;
   std::int64_t encoder_width = 32;   // of the U-Net's first level; the next have 2, 4 and 8 times as many
   std::int64_t particles = 32768;    // of t-1
-  std::int64_t past_share = 4;       // t-2 has one in so many
+  std::int64_t past_share = 4;       // t-2 has particles / past_share of them
   std::int64_t robot_points = 128;   // on the surface of each arm
   std::int64_t render_samples = 32;  // along a ray
   std::int64_t render_hidden = 64;   // width of the renderer's MLP

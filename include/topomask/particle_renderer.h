@@ -1,4 +1,4 @@
-// The renderer of particles as a torch::nn module; particle_rendering.h says what it computes.
+// The particle renderer as a torch::nn module; particle_rendering.h defines what it computes.
 #pragma once
 
 #include <torch/nn.h>

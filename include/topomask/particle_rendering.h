@@ -1,9 +1,9 @@
 // Pictures of particles: colours along rays, differentiable in the particles (paper, section 4 "point clouds"
 // and appendix C; the renderer resembles Point-NeRF, Xu et al. 2022).
 //
-// A ray is looked at in steps of `spacing` from `nearest` to `farthest`, and only where particles are near:
-// at the first `samples` steps whose cell of a grid of side `cell`, or a cell that touches it, holds a
-// particle. At such a point q the nearest `neighbours` particles (x_k, f_k) are summed over rings,
+// A ray is sampled in steps of `spacing` from `nearest` to `farthest`, and only near particles: at the first
+// `samples` steps whose cell of a grid of side `cell`, or a cell that touches it, holds a particle. At such a
+// point q the nearest `neighbours` particles (x_k, f_k) are summed over rings,
 //
 //   w_kr = exp(-((|x_k - q| - radius_r) / bandwidth_r)^2),   m_r = sum_k w_kr,
 //   h    = MLP of all  sum_k w_kr f_k / (m_r + 1e-3)  and  log(1 + m_r),
@@ -13,10 +13,10 @@
 //   sigma = 100 softplus(density(h) - 1),   rgb = sigmoid(MLP([h, direction])),
 //   alpha = 1 - exp(-sigma spacing).
 //
-// Samples, sums over rings and, on a GPU, compositing are kernels of ours, forward and backward. No sum uses
-// atomics: two runs give the same bits. On a GPU every ray has `samples` places, so that nobody waits for the
-// number that is taken. Elsewhere the same is composed of ATen operations. Which samples are taken is the
-// same on all devices.
+// Samples, sums over rings and, on a GPU, compositing have their own kernels, forward and backward. No sum
+// uses atomics: two runs give the same bits. On a GPU every ray has `samples` places, so that the host need
+// not wait for the number used. Elsewhere the same is composed of ATen operations. All devices take the same
+// samples.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,4 @@
-// Training runs of particle models: their settings, and what they leave behind. Folders, locks and
-// checkpoints are those of runs.h.
+// Training runs of particle models: settings, checkpoints and scores. Folders and locks are those of runs.h.
 //
 //   ParticleSettings settings = ParticleSettings::from({{"data", "robot"}, {"local", "grf"}});
 //   RunFolder folder("runs/grf", RunStart::fresh);

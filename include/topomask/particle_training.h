@@ -1,5 +1,5 @@
-// Video prediction with particles as a task for the training loop, and how well a trained model predicts
-// (paper, Sec. 4 "point clouds", App. C.3).
+// Video prediction with particles as a task for the training loop, and scores of a trained model (paper, Sec.
+// 4 "point clouds", App. C.3).
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ struct ParticleTaskOptions {
   bool recompute = false;     // predicted steps again in the backward pass: less memory, more time
   std::int64_t pretrain = 0;  // first steps of training, on reconstruction: encoder and renderer alone
   std::int64_t double_every =
-      0;  // then rollouts of 1, 2, 4, .. up to `rollout`, each for so many steps; 0: at once
+      0;  // then rollouts of 1, 2, 4, .. up to `rollout`, each for this many steps; 0: at once
   std::int64_t epoch_steps = 1000;    // between evaluations
-  std::int64_t validation_every = 5;  // one episode in so many is for validation; 0: all are for both
+  std::int64_t validation_every = 5;  // every n-th episode is for validation; 0: all are for both
   std::int64_t evaluation_windows = 16;
   std::int64_t evaluation_rollout = 6;
   std::uint64_t seed = 0;        // of windows, particles and rays

@@ -1,8 +1,8 @@
-// Graphs cut into parts, one for each of several machines, and the files that hold them.
+// Graphs cut into parts, one for each of several machines, and the files that hold the parts.
 //
-// A part owns nodes and the rows of these nodes. Its halo are the nodes of other parts that its rows refer
-// to. A shard is a part in a file: rows, halo, and who needs which of its nodes, so that an exchange of one
-// value per node takes no further questions. See docs/howto/several-machines.md.
+// A part owns nodes and the rows of these nodes. Its halo is the set of nodes of other parts that its rows
+// refer to. A shard is a part in a file: rows, halo, and which part needs which of its nodes. An exchange of
+// one value per node needs nothing else. See docs/howto/several-machines.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,9 @@
-// How many walks an accuracy needs and what attention with them costs: theory, measurement and the planner.
+// How many walks an accuracy needs, and what attention with that many walks costs: by theory, measurement and
+// the planner.
 //
-// The theorem's number of walks holds for every graph with its constant c and is large; the measured one
-// comes from the variance of this graph's own mask entries. Costs are those of plan_attention for one head.
+// The theorem's number of walks holds for every graph with the same constant c and is large; the measured
+// number comes from the variance of this graph's mask entries. Costs are those of plan_attention for one
+// head.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ struct PlanOptions {
   PlanScope scope = PlanScope::entry;  // ... for each entry by itself, or for all at once
   std::int64_t features = 64;          // m, query/key channels after the feature map
   std::int64_t channels = 64;          // d, value channels
-  bool learned = true;                 // f is learned: each pass computes the values of M anew
+  bool learned = true;                 // f is learned: each pass recomputes the values of M
 };
 
 struct FeaturePlan {

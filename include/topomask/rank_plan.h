@@ -1,8 +1,8 @@
-// What attention over ranks (distributed.h) takes of each of them, before there are any: memory, bytes sent
-// and seconds, for graphs of up to 10^9 nodes.
+// What attention over ranks (distributed.h) will need of each rank, predicted in one process: memory, bytes
+// sent and seconds, for graphs of up to 2^31 - 1 nodes.
 //
-// What a rank holds and sends is counted on a graph in this process, cut as the ranks would cut it. Where the
-// graph is too large for that, counts of smaller ones are scaled, and the plan says of which and how. Seconds
+// What a rank holds and sends is counted on the graph in this process, cut as the ranks would cut it. If the
+// graph is too large for that, counts of smaller graphs are scaled, and the plan says which and how. Seconds
 // come from the rates of the planner (device_profile.h).
 #pragma once
 

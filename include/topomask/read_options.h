@@ -1,4 +1,4 @@
-// How much of a file is read: a few kilobytes of gzip, xz or zip can stand for more than the memory holds.
+// Limits on reading a file: a few kilobytes of gzip, xz or zip can unpack to more than the memory holds.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// One picture of an RGB-D camera: colour, metric depth, intrinsics and pose. Rendered (robot.h) or from
-// files, in the layout of the 7-Scenes data set. Input of the particle models (paper, section 4 "point
-// clouds"). Free of torch; rgbd_data.h has the same as tensors.
+// One picture of an RGB-D camera: colour, metric depth, intrinsics and pose. It is rendered (robot.h) or read
+// from files in the layout of the 7-Scenes data set. Input of the particle models (paper, section 4 "point
+// clouds"). Does not include torch; rgbd_data.h has the same as tensors.
 //
 // The pixel in column u and row v looks along ((u - cx) / fx, (v - cy) / fy, 1): x to the right, y down, z
 // forward. A depth of z puts its point at pose * (z * that direction, 1).

@@ -1,10 +1,9 @@
-// RGB-D sequences as tensors, whether simulated (robot.h) or recorded (rgbd.h): what a trainer of particle
-// models asks for, by episode and frame (paper, section 4 "point clouds" and appendix C).
+// RGB-D sequences as tensors, simulated (robot.h) or recorded (rgbd.h), by episode and frame: the input for
+// training particle models (paper, section 4 "point clouds" and appendix C).
 //
 //   const auto data = open_rgbd("robot");
 //   const RgbdMoment now = data->moment(episode, frame);       // what the cameras see
-//   const RobotTensors robot = data->robot_tensors(episode);   // joints, actions and true poses of all
-//   frames
+//   const RobotTensors robot = data->robot_tensors(episode);   // joints, actions, true poses of all frames
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Between pixels and points: the rays of a camera, the points of a depth map, and back. rgbd.h has the
+// Pixels to points and back: the rays of a camera, the points of a depth map, projection. rgbd.h has the
 // conventions (paper, appendix C: "unprojected using known camera intrinsics and extrinsics").
 //
 // L stands for any leading dimensions, such as cameras, or batch and cameras. Everything is computed in the

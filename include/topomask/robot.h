@@ -1,9 +1,9 @@
-// A simulated robot with two arms at a table: its states, and what cameras see of them.
+// A simulated robot with two arms at a table: its states, and camera frames of them.
 //
 // The paper trains its particle models (section 4 "point clouds", appendix C) on recordings of a robot that
-// are not public. These take their place: scripted tasks with random variation, simulated with MuJoCo. The
-// states are the data set. Frames are a function of states and need no MuJoCo: they are cast ray by ray where
-// they are used. Free of torch; rgbd_data.h has episodes as tensors.
+// are not public. Scripted tasks with random variation, simulated with MuJoCo, take their place. The states
+// are the data set. Frames are a function of states and need no MuJoCo: they are rendered by ray casting when
+// needed. Does not include torch; rgbd_data.h has episodes as tensors.
 //
 // Units are metres, radians and seconds. World: x away from the robot, y to its left, z up; the table's top
 // is z = 0.

@@ -1,5 +1,5 @@
-// Points that move with the robot and with all else in its scene: the kinematic particles of a particle model
-// (paper, App. C.3), and the true motion of what a camera sees.
+// Points that move with the robot and the other bodies of its scene: the kinematic particles of a particle
+// model (paper, App. C.3), and the true motion of the points that a camera sees.
 #pragma once
 
 #include <ATen/core/Tensor.h>

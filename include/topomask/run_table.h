@@ -1,6 +1,6 @@
-// A table of training runs: variants over several seeds. Each run has a folder FOLDER/VARIANT/seed-S. What is
-// finished is never run again and what was interrupted is resumed, so the work can be cut into slices of any
-// length and spread over processes.
+// A table of training runs: variants over several seeds. Each run has a folder FOLDER/VARIANT/seed-S.
+// Finished runs are never run again and interrupted runs are resumed, so the work can be cut into slices of
+// any length and spread over processes.
 #pragma once
 
 #include <cstdint>

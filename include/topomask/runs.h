@@ -1,5 +1,4 @@
-// Training runs of vision transformers on images or clips: their settings, their folders, and the models they
-// leave behind.
+// Training runs of vision transformers on images or clips: settings, folders, and trained models.
 //
 //   VitSettings settings = VitSettings::from({{"attention", "grf"}, {"epochs", "10"}});
 //   RunFolder folder("runs/grf", RunStart::fresh);

@@ -1,7 +1,8 @@
-// Named tensors in one file, in the safetensors format: how parameters travel between C++ and Python.
+// Named tensors in one file, in the safetensors format, to exchange parameters between C++ and Python.
 //
-// A state dict saved by `safetensors.torch.save_file` is read here as it is, and what is written here is read
-// by `safetensors.torch.load_file`. Nothing in such a file is ever executed, unlike in a pickle.
+// read_safetensors reads a state dict saved by `safetensors.torch.save_file`, and
+// `safetensors.torch.load_file` reads what write_safetensors writes. Unlike a pickle, such a file contains
+// nothing executable.
 #pragma once
 
 #include <ATen/core/Tensor.h>

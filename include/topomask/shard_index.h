@@ -1,5 +1,4 @@
-// The index of a partition in files (partition.h): which parts there are and how large they are. Free of
-// torch.
+// The index file of a partition (partition.h): its parts and their sizes. Does not include torch.
 #pragma once
 
 #include <cstdint>

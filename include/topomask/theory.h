@@ -1,4 +1,4 @@
-// What the theory promises, next to what a sample shows (Thm. 3.1, Lemma 3.2).
+// The bounds of the theory, and measured errors to compare with (Thm. 3.1, Lemma 3.2).
 #pragma once
 
 #include <cstdint>

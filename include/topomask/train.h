@@ -1,7 +1,7 @@
-// Training: a loop that knows nothing about models, and what it needs to know about them.
+// The training loop, independent of models, and the interface (`Task`) through which it sees a model.
 //
-// Everything random in a step is a function of (seed, step): an interrupted run continues from its last
-// checkpoint to the same weights, bit for bit on a CPU with the same number of threads.
+// Everything random in a step is a function of (seed, step). So a run that is resumed from its last
+// checkpoint ends with the same weights, bit for bit on a CPU with the same number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -84,7 +84,7 @@ struct TrainOptions {
   std::int64_t evaluate_every = 1;    // epochs
   std::int64_t log_every = 50;        // steps
   double checkpoint_seconds = 60;     // between checkpoints, at least
-  std::int64_t checkpoint_steps = 0;  // and after each so many steps; 0: by time alone
+  std::int64_t checkpoint_steps = 0;  // and after every n-th step; 0: by time only
   c10::Device device = c10::Device(c10::kCPU);
 };
 void check_train_options(const TrainOptions& options);

@@ -1,7 +1,7 @@
-// Random walks out of every node (Alg. 1, line 1).
+// Random walks from every node (Alg. 1, line 1).
 //
-// A walk is a function of (seed, ensemble, start node, walk, hop) alone: the same on any number of threads,
-// with any instruction set and on any device.
+// A step of a walk is a function of (seed, ensemble, start node, walk, hop) only: the same on any number of
+// threads, with any instruction set and on any device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

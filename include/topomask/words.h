@@ -1,6 +1,6 @@
-// The words for the values of an enumeration: what the command line, Python and error messages call them.
+// The names of the values of an enumeration, as the command line, Python and error messages use them.
 //
-// Each table stands beside the functions of its enumeration and nowhere else:
+// Each enumeration has one table, next to its functions:
 //   words<Engine>()                  all of them, with a line of description each
 //   word_of(Engine::dense)           "dense"
 //   describe_words(words<Engine>())  "auto: the one with ...; mask: one fused ...; ..."
