@@ -61,9 +61,10 @@ if command -v compute-sanitizer >/dev/null; then
   export build out threads SANITIZER_SECONDS
   # The longest begin first.
   checks=()
-  for shares in racecheck:walks:2 racecheck:dense_engine:3 racecheck:mask_engine:2 racecheck:fused_layers:2 \
-    racecheck:sparse_product:1 racecheck:graph:1 racecheck:neighbours:1 racecheck:masks:2 racecheck:feature_engine:1 racecheck:augment:1 \
-    memcheck:walks:1 memcheck:fused_layers:2 memcheck:sparse_product:1 memcheck:mask_engine:1 memcheck:masks:1 \
+  for shares in racecheck:walks:2 racecheck:dense_engine:3 racecheck:mask_engine:2 racecheck:column_engine:2 \
+    racecheck:fused_layers:2 racecheck:particles:1 racecheck:sparse_product:1 racecheck:graph:1 racecheck:neighbours:1 \
+    racecheck:masks:2 racecheck:feature_engine:1 racecheck:augment:1 memcheck:walks:1 memcheck:fused_layers:2 \
+    memcheck:sparse_product:1 memcheck:mask_engine:1 memcheck:column_engine:1 memcheck:particles:1 memcheck:masks:1 \
     memcheck:graph:1 memcheck:neighbours:1 memcheck:dense_engine:3 memcheck:feature_engine:1 memcheck:augment:1; do
     IFS=: read -r tool program count <<<"$shares"
     for ((share = 1; share <= count; ++share)); do checks+=("$tool $program $share $count"); done
