@@ -9,7 +9,6 @@
 #include "train/own_device.h"
 #include "train/particle_description.h"
 #include "train/particle_result.h"
-#include "train/particle_settings.h"
 
 namespace topomask {
 namespace {

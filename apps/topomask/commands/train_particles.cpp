@@ -13,7 +13,6 @@
 #include "options/step_table.h"
 #include "table.h"
 #include "topomask/particle_runs.h"
-#include "train/particle_settings.h"
 #include "train_session.h"
 
 namespace topomask::cli {
