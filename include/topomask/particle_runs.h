@@ -47,22 +47,19 @@ std::string difference(const ParticleSettings& saved, const ParticleSettings& no
 // Its metadata say "episode" (a name), "first" (the first frame that was seen), "neighbours" and "hops".
 inline constexpr const char* kRolloutFile = "rollout.safetensors";
 
-struct ParticleRunResult {
-  TrainResult training;
-  std::string json;  // result.json; empty where training was stopped
-};
+using ParticleRunResult = RunResult;
 
 // Trains, or resumes the run that the folder holds: with the same settings and the same data, or not at all.
 // A finished run is only reported.
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const TrainCallbacks& callbacks = {});
+RunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                          const TrainCallbacks& callbacks = {});
 // The same on ranks that share every batch, as train_vit (runs.h): the first has the folder, the others none.
 // Collective.
-ParticleRunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& settings,
-                                  const TrainCallbacks& callbacks = {});
+RunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& settings,
+                          const TrainCallbacks& callbacks = {});
 // The same with data that are open already, for several runs on them.
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const ParticleData& data, const TrainCallbacks& callbacks = {});
+RunResult train_particles(RunFolder& folder, const ParticleSettings& settings, const ParticleData& data,
+                          const TrainCallbacks& callbacks = {});
 
 // A trained model as plain data. `load_hdvpd` (topomask/hdvpd.h) makes a module of it.
 struct ParticleCheckpoint {

@@ -129,21 +129,22 @@ inline constexpr const char* kExamplesFile = "examples.safetensors";
 
 // --- Training --------------------------------------------------------------------------------------------
 
-struct VitRunResult {
+struct RunResult {
   TrainResult training;
   std::string json;  // result.json; empty where training was stopped
 };
+using VitRunResult = RunResult;
 
 // Trains, or resumes the run that the folder holds: with the same settings (but for those that `difference`
 // leaves free) and the same data, or not at all. A finished run is only reported.
-VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks = {});
+RunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks = {});
 // The same on one of several ranks, which share every batch (docs/training.md); collective. The folder and
 // the settings are rank 0's: the others give null and take its settings. They return without json.
-VitRunResult train_vit(const RanksPtr& ranks, RunFolder* folder, const VitSettings& settings,
-                       const TrainCallbacks& callbacks = {});
+RunResult train_vit(const RanksPtr& ranks, RunFolder* folder, const VitSettings& settings,
+                    const TrainCallbacks& callbacks = {});
 // The same with images that are open already, for several runs on them.
-VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
-                       const DataFingerprint& fingerprint, const TrainCallbacks& callbacks = {});
+RunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
+                    const DataFingerprint& fingerprint, const TrainCallbacks& callbacks = {});
 
 // --- Trained models --------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include "topomask/kernels.h"
 #include "topomask/models.h"
 #include "train/data_clock.h"
+#include "train/module_parameters.h"
 
 namespace topomask {
 
@@ -122,10 +123,7 @@ ImageClassification::ImageClassification(const ImageData& data, const ImageTaskO
 ImageClassification::~ImageClassification() = default;
 
 std::vector<NamedParameter> ImageClassification::parameters() {
-  std::vector<NamedParameter> result;
-  for (const auto& item : implementation_->model->named_parameters())
-    result.push_back({item.key(), item.value(), parameter_kind(item.key(), item.value())});
-  return result;
+  return module_parameters(implementation_->model);
 }
 
 std::int64_t ImageClassification::batches_per_epoch() const {

@@ -1,18 +1,14 @@
 // What the checkpoints of a run of particles say of it, and who may go on from them.
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "topomask/particle_runs.h"
+#include "train/shared_run.h"
 
 namespace topomask {
 
-using ParticleMetadata = std::map<std::string, std::string>;
-
 std::string hash_of_episodes(const ParticleData& data);
-ParticleMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data);
-// Throws where the checkpoint at `path` was trained on other episodes than those of `now`.
-void check_same_episodes(const ParticleMetadata& saved, const std::string& path, const ParticleMetadata& now);
+RunMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data);
+// Throws where a checkpoint was trained on other episodes than those of `description`.
+MetadataCheck same_episodes(const RunMetadata& description);
 
 }  // namespace topomask

@@ -53,12 +53,9 @@ std::unique_ptr<RunFolder> wait_for(const std::string& path, const std::function
 TrainResult pretrain(RunFolder& folder, const ParticleSettings& settings, const ParticleData& data,
                      const TrainCallbacks& callbacks) {
   ParticleDynamics task(data, settings.task_options());
-  const ParticleMetadata description = describe_particles(settings, data);
-  Trainer trainer(task, settings.train_options(), folder.path(), description);
-  trainer.resume([&](const ParticleMetadata& saved, const std::string& path) {
-    check_same_episodes(saved, path, description);
-  });
-  write_file(folder.file(kConfigFile), settings.to_toml());
+  const RunMetadata description = describe_particles(settings, data);
+  const auto trainer =
+      open_trainer(&folder, task, settings.train_options(), description, same_episodes(description));
   TrainCallbacks until = callbacks;
   std::int64_t done = 0;
   until.progress = [&](std::int64_t step, std::int64_t steps, const std::string& status) {
@@ -68,13 +65,13 @@ TrainResult pretrain(RunFolder& folder, const ParticleSettings& settings, const 
   until.should_stop = [&] {
     return done >= settings.task.pretrain || (callbacks.should_stop && callbacks.should_stop());
   };
-  return trainer.run(until);
+  return trainer->run(until);
 }
 
 // A checkpoint of pretraining as one of `run`: encoder, renderer and what the optimiser knows of them, beside
 // an Interlacer as new.
 void copy_checkpoint(const std::string& from, const std::string& to, const ParticleSettings& run,
-                     const ParticleMetadata& description) {
+                     const RunMetadata& description) {
   SafetensorsFile file = read_checkpoint(from);
   // What stands before the names of parameters: nothing for weights, and what averages and moments have.
   const std::string known = "encoder.out.bias";
@@ -122,15 +119,15 @@ std::optional<TrainResult> start_from_pretraining(RunFolder& folder, const Parti
     const TrainResult result = pretrain(*source, common, data, callbacks);
     if (result.step < common.task.pretrain) return result;
   }
-  const ParticleMetadata description = describe_particles(run, data);
-  check_same_episodes(read_checkpoint_metadata(source->file(kLastCheckpoint)), source->file(kLastCheckpoint),
-                      description);
+  const RunMetadata description = describe_particles(run, data);
+  const std::string last = source->file(kLastCheckpoint);
+  same_episodes(description)(read_checkpoint_metadata(last), last);
   if (file_exists(source->file(kMetricsFile)))
     write_file(folder.file(kMetricsFile), read_file(source->file(kMetricsFile)));
   if (file_exists(source->file(kBestCheckpoint)))
     copy_checkpoint(source->file(kBestCheckpoint), folder.file(kBestCheckpoint), run, description);
   // Last: it says that the run has begun.
-  copy_checkpoint(source->file(kLastCheckpoint), folder.file(kLastCheckpoint), run, description);
+  copy_checkpoint(last, folder.file(kLastCheckpoint), run, description);
   return std::nullopt;
 }
 

@@ -6,10 +6,8 @@
 #include "io/files.h"
 #include "train/autocast.h"
 #include "train/checkpoint_file.h"
-#include "train/own_device.h"
 #include "train/particle_description.h"
 #include "train/particle_result.h"
-#include "train/particle_settings.h"
 
 namespace topomask {
 namespace {
@@ -66,14 +64,11 @@ void write_rollout(const RunFolder& folder, const ParticleSettings& settings, co
 }
 
 // Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
-std::optional<ParticleRunResult> check_particle_run(const RunFolder& folder,
-                                                    const ParticleSettings& settings) {
+std::optional<RunResult> check_particle_run(const RunFolder& folder, const ParticleSettings& settings) {
   settings.train_options();
   if (const std::optional<RunConfig> config = folder.config()) {
     check_run_kind(*config, kParticlesKind);
-    const std::string differs =
-        difference(ParticleSettings::from_toml_text(config->toml, config->path), settings);
-    check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
+    check_same_settings(folder, ParticleSettings::from_toml_text(config->toml, config->path), settings);
   }
   const std::optional<std::string> text = folder.result();
   if (!text) return std::nullopt;
@@ -83,7 +78,7 @@ std::optional<ParticleRunResult> check_particle_run(const RunFolder& folder,
   training.last.loss = result["loss"];
   training.last.accuracy = result["psnr"];
   training.seconds = result["seconds"];
-  return ParticleRunResult{training, result.dump()};
+  return RunResult{training, result.dump()};
 }
 
 }  // namespace
@@ -92,18 +87,19 @@ std::string hash_of_episodes(const ParticleData& data) {
   return fmt::format("{:016x}", data.fingerprint());
 }
 
-ParticleMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
+RunMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
   return {
       {kModelKey, kParticlesKind}, {kSettingsKey, settings.to_toml()}, {kDataKey, hash_of_episodes(data)}};
 }
 
-void check_same_episodes(const ParticleMetadata& saved, const std::string& path,
-                         const ParticleMetadata& now) {
-  const auto before = saved.find(kDataKey);
-  check(before != saved.end() && before->second == now.at(kDataKey),
-        "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
-        "new run",
-        path);
+MetadataCheck same_episodes(const RunMetadata& description) {
+  return [now = description.at(kDataKey)](const RunMetadata& saved, const std::string& path) {
+    const auto before = saved.find(kDataKey);
+    check(before != saved.end() && before->second == now,
+          "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
+          "new run",
+          path);
+  };
 }
 
 Json parse_particle_result(const std::string& text, const std::string& path) {
@@ -141,21 +137,16 @@ std::unique_ptr<const ParticleData> open_episodes(const Ranks& ranks, const Part
   return data;
 }
 
-ParticleRunResult train_on(const RanksPtr& ranks, RunFolder* run_folder, const ParticleSettings& settings,
-                           const ParticleData& data, const TrainCallbacks& callbacks) {
+RunResult train_on(const RanksPtr& ranks, RunFolder* run_folder, const ParticleSettings& settings,
+                   const ParticleData& data, const TrainCallbacks& callbacks) {
   const ParticleSettings own = on_own_device(settings, *ranks);
   ParticleTaskOptions task_options = own.task_options();
   task_options.ranks = ranks;
   ParticleDynamics task(data, task_options);
   const TrainOptions options = own.train_options();
-  const ParticleMetadata description = describe_particles(settings, data);
-  Trainer trainer(task, options, run_folder == nullptr ? "" : run_folder->path(), description);
-  trainer.resume([&](const ParticleMetadata& saved, const std::string& path) {
-    check_same_episodes(saved, path, description);
-  });
-  if (run_folder != nullptr) write_file(run_folder->file(kConfigFile), settings.to_toml());
-  ParticleRunResult run;
-  run.training = trainer.run(callbacks);
+  const RunMetadata description = describe_particles(settings, data);
+  const auto trainer = open_trainer(run_folder, task, options, description, same_episodes(description));
+  RunResult run{trainer->run(callbacks), ""};
   if (run.training.outcome != TrainOutcome::finished || run_folder == nullptr) return run;
   const RunFolder& folder = *run_folder;
   const AutocastScope scope(judges_in_bf16(settings, options));
@@ -186,29 +177,21 @@ ParticleRunResult train_on(const RanksPtr& ranks, RunFolder* run_folder, const P
 
 }  // namespace
 
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const TrainCallbacks& callbacks) {
+RunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
+                          const TrainCallbacks& callbacks) {
   return train_particles(Ranks::alone(), &folder, settings, callbacks);
 }
 
-ParticleRunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& given,
-                                  const TrainCallbacks& callbacks) {
-  const bool first = ranks->rank() == 0;
-  check(first == (folder != nullptr), "train_particles: rank 0, and no other, has the folder of the run");
-  std::optional<ParticleRunResult> finished;
-  ranks->together("the folder of the run", [&] {
-    if (first) finished = check_particle_run(*folder, given);
-  });
-  const std::string text = ranks->from_first(finished ? "" : given.to_toml(), "the settings");
-  if (finished) return *finished;
-  if (text.empty()) return {};  // the first rank has a result to report, the others have none
-  const ParticleSettings settings =
-      first ? given : ParticleSettings::from_toml_text(text, "the settings of rank 0");
-  return train_on(ranks, folder, settings, *open_episodes(*ranks, settings), callbacks);
+RunResult train_particles(const RanksPtr& ranks, RunFolder* folder, const ParticleSettings& given,
+                          const TrainCallbacks& callbacks) {
+  return run_on_ranks("train_particles", *ranks, folder, given, check_particle_run,
+                      [&](const ParticleSettings& settings) {
+                        return train_on(ranks, folder, settings, *open_episodes(*ranks, settings), callbacks);
+                      });
 }
 
-ParticleRunResult train_particles(RunFolder& folder, const ParticleSettings& settings,
-                                  const ParticleData& data, const TrainCallbacks& callbacks) {
+RunResult train_particles(RunFolder& folder, const ParticleSettings& settings, const ParticleData& data,
+                          const TrainCallbacks& callbacks) {
   if (auto finished = check_particle_run(folder, settings)) return *finished;
   return train_on(Ranks::alone(), &folder, settings, data, callbacks);
 }

@@ -1,20 +1,15 @@
-#include "train/particle_settings.h"
-
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "core/random.h"
 #include "topomask/device.h"
+#include "topomask/particle_runs.h"
+#include "train/settings.h"
 
 namespace topomask {
 namespace {
 
-// What each seed is for: independent streams from one number.
-enum class ParticleSeed : std::uint64_t { weights, data, training };
-
-std::uint64_t particle_seed(std::uint64_t seed, ParticleSeed purpose) {
-  return derive_seed(seed, static_cast<std::uint64_t>(purpose));
-}
+// What each seed is for.
+enum class ParticleSeed { weights, data, training };
 
 }  // namespace
 
@@ -83,17 +78,7 @@ Settings list_settings(ParticleSettings& s) {
   list.add("drop-step", s.train.drop_step,
            "The final learning rate from this step on; 0: half a cosine down to it");
   list.add("warmup-epochs", s.train.warmup_epochs, "Linear warm-up, in units of epoch-steps");
-  list.add("weight-decay", s.train.weight_decay,
-           "Weight decay of matrices; masks, biases, norms and embeddings do not decay");
-  list.add("beta1", s.train.beta1, "Decay of the mean gradient");
-  list.add("beta2", s.train.beta2, "Decay of the mean squared gradient");
-  list.add("clip-norm", s.train.clip_norm, "Largest norm of the gradient; 0: any");
-  list.add("ema", s.train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
-  list.add("bf16", s.train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
-  list.add("log-every", s.train.log_every, "Steps between lines of metrics");
-  list.add("checkpoint-seconds", s.train.checkpoint_seconds, "Seconds between checkpoints");
-  list.add("checkpoint-steps", s.train.checkpoint_steps, "Steps between further checkpoints; 0: none");
-  list.add("device", s.device, "cpu, cuda or cuda:N");
+  list_training(list, s.train, s.device, /*epochs=*/false);
 
   list.section("evaluation");
   list.add("evaluation-windows", s.task.evaluation_windows, "Windows of the validation episodes");
@@ -103,9 +88,7 @@ Settings list_settings(ParticleSettings& s) {
 
 ParticleSettings ParticleSettings::from(const SettingValues& given, const std::string& config_path) {
   ParticleSettings settings;
-  const Settings list = list_settings(settings);
-  if (!config_path.empty()) list.read_toml(config_path);
-  list.apply(given);
+  list_settings(settings).apply(given, config_path);
   return settings;
 }
 
@@ -132,8 +115,8 @@ ParticleDataOptions ParticleSettings::data_options() const {
 
 ParticleTaskOptions ParticleSettings::task_options() const {
   ParticleTaskOptions options = task;
-  options.seed = particle_seed(seed, ParticleSeed::data);
-  options.model_seed = particle_seed(seed, ParticleSeed::weights);
+  options.seed = stream_seed(seed, ParticleSeed::data);
+  options.model_seed = stream_seed(seed, ParticleSeed::weights);
   options.device = parse_device(device);
   return options;
 }
@@ -144,7 +127,7 @@ TrainOptions ParticleSettings::train_options() const {
         "training: steps must be a multiple of epoch-steps ({}), got {}", task.epoch_steps, steps);
   TrainOptions options = train;
   options.epochs = steps / task.epoch_steps;
-  options.seed = particle_seed(seed, ParticleSeed::training);
+  options.seed = stream_seed(seed, ParticleSeed::training);
   options.device = parse_device(device);
   check_train_options(options);
   return options;
@@ -158,8 +141,7 @@ std::string difference(const ParticleSettings& saved, const ParticleSettings& no
   ParticleSettings before = saved, after = now;
   return first_difference(list_settings(before), list_settings(after),
                           [](const std::string& key, const std::string& left, const std::string& right) {
-                            return is_free_setting(key) || key == "cache" || key == "data" ||
-                                   key == "recompute" || left == right;
+                            return key == "cache" || key == "data" || key == "recompute" || left == right;
                           });
 }
 

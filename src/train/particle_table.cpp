@@ -11,8 +11,8 @@
 #include "train/finished_runs.h"
 #include "train/particle_pretraining.h"
 #include "train/particle_result.h"
-#include "train/particle_settings.h"
 #include "train/sample.h"
+#include "train/settings.h"
 #include "train/table_runs.h"
 
 namespace topomask {

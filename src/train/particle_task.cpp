@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "topomask/distributed.h"
 #include "train/data_clock.h"
+#include "train/module_parameters.h"
 #include "train/particle_task.h"
 
 namespace topomask {
@@ -152,10 +153,7 @@ ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskO
 ParticleDynamics::~ParticleDynamics() = default;
 
 std::vector<NamedParameter> ParticleDynamics::parameters() {
-  std::vector<NamedParameter> result;
-  for (const auto& item : implementation_->model->named_parameters())
-    result.push_back({item.key(), item.value(), parameter_kind(item.key(), item.value())});
-  return result;
+  return module_parameters(implementation_->model);
 }
 
 std::int64_t ParticleDynamics::batches_per_epoch() const {

@@ -14,7 +14,13 @@
 namespace topomask {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;  // of a file of settings
+std::string read_settings(const std::string& path) {
+  return read_file(path, {.max_file_size = std::uint64_t{1} << 20});
+}
+
+bool is_free(const std::string& key) {
+  return key == "device" || key == "workers" || key == "checkpoint-seconds" || key == "checkpoint-steps";
+}
 
 template <class Number>
 Number parse_number(const std::string& text, const char* expected) {
@@ -123,7 +129,8 @@ const Setting& Settings::expect(const std::string& key, const std::string& where
   fail("{}unknown key '{}'{}", where, key, did_you_mean(key, keys));
 }
 
-void Settings::apply(const SettingValues& given) const {
+void Settings::apply(const SettingValues& given, const std::string& config_path) const {
+  if (!config_path.empty()) read_toml_text(read_settings(config_path), config_path);
   for (const auto& [key, value] : given) set(expect(key, "settings: "), value, "--" + key);
 }
 
@@ -153,10 +160,6 @@ void Settings::read_toml_text(const std::string& text, const std::string& name) 
           did_you_mean(word, sections));
     for (const auto& [inner, value] : *table) apply_one(std::string(inner.str()), value, word);
   }
-}
-
-void Settings::read_toml(const std::string& path) const {
-  read_toml_text(read_file(path, {.max_file_size = kMostBytes}), path);
 }
 
 std::string Settings::to_toml(const std::string& without_section) const {
@@ -191,7 +194,7 @@ std::string Settings::peek(const SettingValues& given, const std::string& key) {
 }
 
 std::string Settings::peek_toml(const std::string& path, const std::string& key) {
-  const toml::table root = parse_toml(read_file(path, {.max_file_size = kMostBytes}), path);
+  const toml::table root = parse_toml(read_settings(path), path);
   if (const toml::node* node = root.get(key)) return plain_text(*node, path);
   for (const auto& [name, node] : root) {
     const toml::table* table = node.as_table();
@@ -206,13 +209,26 @@ std::string first_difference(
     const std::function<bool(const std::string&, const std::string&, const std::string&)>& same) {
   for (std::size_t i = 0; i < saved.all().size(); ++i) {
     const std::string key = saved.all()[i].key, before = saved.all()[i].get(), after = now.all()[i].get();
-    if (!same(key, before, after)) return fmt::format("{} is {} there and {} here", key, before, after);
+    if (!is_free(key) && !same(key, before, after))
+      return fmt::format("{} is {} there and {} here", key, before, after);
   }
   return "";
 }
 
-bool is_free_setting(const std::string& key) {
-  return key == "device" || key == "workers" || key == "checkpoint-seconds" || key == "checkpoint-steps";
+void list_training(Settings& list, TrainOptions& train, std::string& device, bool epochs) {
+  list.add("weight-decay", train.weight_decay,
+           "Weight decay of matrices; masks, biases, norms and embeddings do not decay");
+  list.add("beta1", train.beta1, "Decay of the mean gradient");
+  list.add("beta2", train.beta2, "Decay of the mean squared gradient");
+  list.add("clip-norm", train.clip_norm, "Largest norm of the gradient; 0: any");
+  if (epochs) list.add("accumulate", train.accumulate, "Batches per step of the optimiser");
+  list.add("ema", train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
+  list.add("bf16", train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
+  if (epochs) list.add("evaluate-every", train.evaluate_every, "Epochs between evaluations");
+  list.add("log-every", train.log_every, "Steps between lines of metrics");
+  list.add("checkpoint-seconds", train.checkpoint_seconds, "Seconds between checkpoints");
+  list.add("checkpoint-steps", train.checkpoint_steps, "Steps between further checkpoints; 0: none");
+  list.add("device", device, "cpu, cuda or cuda:N");
 }
 
 }  // namespace topomask

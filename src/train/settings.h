@@ -8,9 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/random.h"
 #include "topomask/runs.h"
 
 namespace topomask {
+
+struct ParticleSettings;  // topomask/particle_runs.h
 
 struct Setting {
   enum class Type { text, integer, real, boolean };
@@ -45,9 +48,9 @@ class Settings {
         [&target] { return std::string(word_of(target)); });
   }
 
-  void apply(const SettingValues& given) const;
+  // The values given win over the file, if there is one.
+  void apply(const SettingValues& given, const std::string& config_path = "") const;
   // Keys stand in their section or before all sections. Unknown ones are errors that suggest the nearest.
-  void read_toml(const std::string& path) const;
   void read_toml_text(const std::string& text, const std::string& name) const;
   std::string to_toml(const std::string& without_section = "") const;
   // The value that words or a file give to a key, without applying anything; "" where they give none.
@@ -68,16 +71,24 @@ class Settings {
 };
 
 // The first setting that two lists of the same kind differ in, as "epochs is 10 there and 20 here"; "" where
-// there is none. `same` decides about two values of one key.
+// there is none. `same` decides about two values of one key. Settings that say where or how often, and not
+// what, are passed over.
 std::string first_difference(const Settings& saved, const Settings& now,
                              const std::function<bool(const std::string& key, const std::string& saved,
                                                       const std::string& now)>& same);
-// Whether a setting says where or how often, and not what.
-bool is_free_setting(const std::string& key);
 
 inline constexpr const char* kVideoSection = "video";  // settings of clips alone
 
 // The settings of a run as a list; it refers to `settings` and must not outlive it.
 Settings list_settings(VitSettings& settings);
+Settings list_settings(ParticleSettings& settings);
+// The last ones of training, which all models share; `epochs`: also those for passes over a data set.
+void list_training(Settings& list, TrainOptions& train, std::string& device, bool epochs);
+
+// Independent streams of random numbers from one seed. `purpose` is of an enumeration.
+template <class Purpose>
+std::uint64_t stream_seed(std::uint64_t seed, Purpose purpose) {
+  return derive_seed(seed, static_cast<std::uint64_t>(purpose));
+}
 
 }  // namespace topomask

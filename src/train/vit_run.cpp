@@ -7,12 +7,11 @@
 #include "core/check.h"
 #include "io/files.h"
 #include "topomask/distributed.h"
-#include "topomask/runs.h"
 #include "topomask/safetensors.h"
 #include "train/checkpoint_file.h"
 #include "train/finished_runs.h"
 #include "train/initialise_from.h"
-#include "train/own_device.h"
+#include "train/shared_run.h"
 
 namespace topomask {
 namespace {
@@ -141,11 +140,9 @@ TrainResult training_of(const Json& result) {
   return training;
 }
 
-using Metadata = std::map<std::string, std::string>;
-
 // What a checkpoint says about its run.
-Metadata describe_run(const VitSettings& settings, const ImageData& data, const DataFingerprint& fingerprint,
-                      const VitOptions& model) {
+RunMetadata describe_run(const VitSettings& settings, const ImageData& data,
+                         const DataFingerprint& fingerprint, const VitOptions& model) {
   const Json normalisation = {{"mean", data.mean}, {"stddev", data.stddev}};
   Json images = {
       {"channels", data.channels}, {"height", data.height}, {"width", data.width}, {"patch", model.patch}};
@@ -158,7 +155,7 @@ Metadata describe_run(const VitSettings& settings, const ImageData& data, const 
           {kDataKey, to_json(fingerprint).dump()}};
 }
 
-void check_same_data(const Metadata& saved, const std::string& path, const Metadata& now,
+void check_same_data(const RunMetadata& saved, const std::string& path, const RunMetadata& now,
                      const DataFingerprint& fingerprint) {
   // Checkpoints of earlier versions have no fingerprint.
   if (const auto data = saved.find(kDataKey); data != saved.end()) {
@@ -184,18 +181,16 @@ bool begins_elsewhere(const RunFolder& folder, const VitSettings& settings) {
 }
 
 // Result of a finished run; nothing where there is work to do. Throws where the settings are not the run's.
-std::optional<VitRunResult> check_run(const RunFolder& folder, const VitSettings& settings) {
+std::optional<RunResult> check_run(const RunFolder& folder, const VitSettings& settings) {
   settings.train_options();
-  if (const std::optional<VitSettings> saved = folder.settings()) {
-    const std::string differs = difference(*saved, settings);
-    check(differs.empty(), "{}: {}; a run resumes with its own settings", folder.path(), differs);
-  }
+  if (const std::optional<VitSettings> saved = folder.settings())
+    check_same_settings(folder, *saved, settings);
   const std::optional<std::string> text = folder.result();
   // Before the data are read, which may take long.
   if (!text && begins_elsewhere(folder, settings)) read_checkpoint_metadata(settings.initialise_from);
   if (!text) return std::nullopt;
   const Json result = parse_result(*text, folder.file(kResultFile));
-  return VitRunResult{training_of(result), dump(result)};
+  return RunResult{training_of(result), dump(result)};
 }
 
 // Every rank reads the images itself, and all must have read the same.
@@ -219,9 +214,8 @@ OpenData open_data(const Ranks& ranks, const VitSettings& settings) {
   return data;
 }
 
-VitRunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& settings,
-                   const ImageData& data, const DataFingerprint& fingerprint,
-                   const TrainCallbacks& callbacks) {
+RunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& settings, const ImageData& data,
+                const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
   const VitSettings own = on_own_device(settings, *ranks);
   ImageTaskOptions options = own.task_options(data);
   options.ranks = ranks;
@@ -231,14 +225,12 @@ VitRunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& 
     if (folder != nullptr && begins_elsewhere(*folder, settings))
       initialise_from(settings.initialise_from, options.model, data.class_names, task.parameters());
   });
-  const Metadata description = describe_run(settings, data, fingerprint, options.model);
-  Trainer trainer(task, own.train_options(), folder == nullptr ? "" : folder->path(), description);
-  trainer.resume([&](const Metadata& saved, const std::string& path) {
+  const RunMetadata description = describe_run(settings, data, fingerprint, options.model);
+  const auto same_data = [&](const RunMetadata& saved, const std::string& path) {
     check_same_data(saved, path, description, fingerprint);
-  });
-  if (folder != nullptr) write_file(folder->file(kConfigFile), settings.to_toml());
-  VitRunResult run;
-  run.training = trainer.run(callbacks);
+  };
+  const auto trainer = open_trainer(folder, task, own.train_options(), description, same_data);
+  RunResult run{trainer->run(callbacks), ""};
   if (run.training.outcome != TrainOutcome::finished || folder == nullptr) return run;
   const std::vector<MaskSnapshot> masks = task.masks();
   write_masks(*folder, masks);
@@ -251,28 +243,20 @@ VitRunResult train(const RanksPtr& ranks, RunFolder* folder, const VitSettings& 
 
 }  // namespace
 
-VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks) {
+RunResult train_vit(RunFolder& folder, const VitSettings& settings, const TrainCallbacks& callbacks) {
   return train_vit(Ranks::alone(), &folder, settings, callbacks);
 }
 
-VitRunResult train_vit(const RanksPtr& ranks, RunFolder* folder, const VitSettings& given,
-                       const TrainCallbacks& callbacks) {
-  const bool first = ranks->rank() == 0;
-  check(first == (folder != nullptr), "train_vit: rank 0, and no other, has the folder of the run");
-  std::optional<VitRunResult> finished;
-  ranks->together("the folder of the run", [&] {
-    if (first) finished = check_run(*folder, given);
+RunResult train_vit(const RanksPtr& ranks, RunFolder* folder, const VitSettings& given,
+                    const TrainCallbacks& callbacks) {
+  return run_on_ranks("train_vit", *ranks, folder, given, check_run, [&](const VitSettings& settings) {
+    const OpenData data = open_data(*ranks, settings);
+    return train(ranks, folder, settings, data.images, data.hashes, callbacks);
   });
-  const std::string text = ranks->from_first(finished ? "" : given.to_toml(), "the settings");
-  if (finished) return *finished;
-  if (text.empty()) return {};  // the first rank has a result to report, the others have none
-  const VitSettings settings = first ? given : VitSettings::from_toml_text(text, "the settings of rank 0");
-  const OpenData data = open_data(*ranks, settings);
-  return train(ranks, folder, settings, data.images, data.hashes, callbacks);
 }
 
-VitRunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
-                       const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
+RunResult train_vit(RunFolder& folder, const VitSettings& settings, const ImageData& data,
+                    const DataFingerprint& fingerprint, const TrainCallbacks& callbacks) {
   if (auto finished = check_run(folder, settings)) return *finished;
   return train(Ranks::alone(), &folder, settings, data, fingerprint, callbacks);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/random.h"
 #include "topomask/device.h"
 #include "topomask/runs.h"
 #include "train/settings.h"
@@ -12,12 +11,8 @@
 namespace topomask {
 namespace {
 
-// What each seed is for: independent streams from one number.
-enum class Stream : std::uint64_t { weights, walks, order, training };
-
-std::uint64_t stream_seed(std::uint64_t seed, Stream stream) {
-  return derive_seed(seed, static_cast<std::uint64_t>(stream));
-}
+// What each seed is for.
+enum class Stream { weights, walks, order, training };
 
 // A description of images without the folder that they lie in: files may move, and machines keep them in
 // different places. A number in its place is the size of generated images.
@@ -111,19 +106,7 @@ Settings list_settings(VitSettings& s) {
   list.add("mask-learning-rate", s.train.mask_learning_rate,
            "Highest learning rate of the mask's parameters; 0: as the others");
   list.add("warmup-epochs", s.train.warmup_epochs, "Epochs of linear warm-up");
-  list.add("weight-decay", s.train.weight_decay,
-           "Weight decay of matrices; masks, biases, norms and embeddings do not decay");
-  list.add("beta1", s.train.beta1, "Decay of the mean gradient");
-  list.add("beta2", s.train.beta2, "Decay of the mean squared gradient");
-  list.add("clip-norm", s.train.clip_norm, "Largest norm of the gradient; 0: any");
-  list.add("accumulate", s.train.accumulate, "Batches per step of the optimiser");
-  list.add("ema", s.train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
-  list.add("bf16", s.train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
-  list.add("evaluate-every", s.train.evaluate_every, "Epochs between evaluations");
-  list.add("log-every", s.train.log_every, "Steps between lines of metrics");
-  list.add("checkpoint-seconds", s.train.checkpoint_seconds, "Seconds between checkpoints");
-  list.add("checkpoint-steps", s.train.checkpoint_steps, "Steps between further checkpoints; 0: none");
-  list.add("device", s.device, "cpu, cuda or cuda:N");
+  list_training(list, s.train, s.device, /*epochs=*/true);
 
   list.section("augmentation");
   list.add("min-crop-area", s.augment.min_crop_area,
@@ -161,9 +144,7 @@ VitSettings VitSettings::from(const SettingValues& given, const std::string& con
   std::string preset_name = Settings::peek(given, "preset");
   if (preset_name.empty() && !config_path.empty()) preset_name = Settings::peek_toml(config_path, "preset");
   if (!preset_name.empty()) settings.apply_preset(preset_name);
-  const Settings list = list_settings(settings);
-  if (!config_path.empty()) list.read_toml(config_path);
-  list.apply(given);
+  list_settings(settings).apply(given, config_path);
   return settings;
 }
 
@@ -227,7 +208,6 @@ std::string difference(const VitSettings& saved, const VitSettings& now) {
   VitSettings before = saved, after = now;
   return first_difference(list_settings(before), list_settings(after),
                           [](const std::string& key, const std::string& left, const std::string& right) {
-                            if (is_free_setting(key)) return true;
                             return key == "data" ? without_folder(left) == without_folder(right)
                                                  : left == right;
                           });

@@ -2,13 +2,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spng.h>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 
+#include "decode_png.h"
 #include "draw/chart.h"
 #include "draw/contact_sheet.h"
 #include "draw/heat_map.h"
@@ -58,27 +57,6 @@ TEST(HeatColour, LightnessRisesEvenly) {
   for (int i = 0; i <= 20; ++i) {
     EXPECT_NEAR(lightness(heat_colour(i / 20.0)), low + (high - low) * i / 20, 4) << i;
   }
-}
-
-struct Pixels {
-  std::size_t width = 0, height = 0;
-  std::vector<unsigned char> bytes;  // [height, width, 3]
-  std::array<int, 3> at(std::size_t x, std::size_t y) const {
-    const std::size_t first = (y * width + x) * 3;
-    return {bytes[first], bytes[first + 1], bytes[first + 2]};
-  }
-};
-
-Pixels decode(const std::string& png) {
-  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> decoder(spng_ctx_new(0), spng_ctx_free);
-  EXPECT_EQ(spng_set_png_buffer(decoder.get(), png.data(), png.size()), 0);
-  spng_ihdr header{};
-  EXPECT_EQ(spng_get_ihdr(decoder.get(), &header), 0);
-  std::size_t size = 0;
-  EXPECT_EQ(spng_decoded_image_size(decoder.get(), SPNG_FMT_RGB8, &size), 0);
-  Pixels pixels{header.width, header.height, std::vector<unsigned char>(size)};
-  EXPECT_EQ(spng_decode_image(decoder.get(), pixels.bytes.data(), size, SPNG_FMT_RGB8, 0), 0);
-  return pixels;
 }
 
 // No text leaves the picture and no two cover each other.
@@ -149,7 +127,7 @@ TEST(ChartDrawing, AnEmptyChartAndASinglePointAreFine) {
     chart.series.push_back({.label = "", .x = {5}, .y = {5}, .colour = {255, 0, 0}});
     Picture picture(chart.width, chart.height, /*vector=*/false);
     draw_chart(chart, picture);
-    const Pixels pixels = decode(picture.bytes());
+    const Pixels pixels = decode_png(picture.bytes());
     std::size_t red = 0;
     for (std::size_t i = 0; i < pixels.width * pixels.height; ++i)
       red += pixels.at(i % pixels.width, i / pixels.width) == std::array<int, 3>{255, 0, 0} ? 1 : 0;
@@ -165,7 +143,7 @@ TEST(HeatMapDrawing, CellsHaveTheirColoursAndTextsTheirRoom) {
                                  }};
   const std::string path = ::testing::TempDir() + "/topomask_heat_map_test.png";
   expect_readable(write_picture(picture, {"command", "machine"}, path), 700, 760);
-  const Pixels pixels = decode(read_file(path));
+  const Pixels pixels = decode_png(read_file(path));
   const auto colour = [&](double x, double y) {
     return pixels.at(static_cast<std::size_t>(2 * x), static_cast<std::size_t>(2 * y));
   };
@@ -219,7 +197,7 @@ TEST(Pictures, PngHoldsWhatWasDrawn) {
   Picture picture(20, 10, /*vector=*/false);
   picture.fill_rectangle({2, 3, 4, 2}, {255, 0, 0});
   picture.fill_rectangle({-5, -5, 6, 6}, {0, 0, 255});  // partly outside
-  const Pixels pixels = decode(picture.bytes());
+  const Pixels pixels = decode_png(picture.bytes());
   ASSERT_EQ(pixels.width, 40u);
   ASSERT_EQ(pixels.height, 20u);
   EXPECT_EQ(pixels.at(4, 6), (std::array<int, 3>{255, 0, 0}));
@@ -231,10 +209,10 @@ TEST(Pictures, PngHoldsWhatWasDrawn) {
 
 TEST(Pictures, ImagesOfAReportKeepTheirPixels) {
   const std::uint8_t rgb[] = {1, 2, 3, 4, 5, 6, 250, 251, 252, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Pixels colour = decode(encode_png(rgb, 3, 2, 3));
+  const Pixels colour = decode_png(encode_png(rgb, 3, 2, 3));
   EXPECT_EQ(colour.bytes, std::vector<unsigned char>(std::begin(rgb), std::end(rgb)));
   const std::uint8_t grey[] = {0, 128, 255};
-  EXPECT_EQ(decode(encode_png(grey, 1, 3, 1)).bytes,
+  EXPECT_EQ(decode_png(encode_png(grey, 1, 3, 1)).bytes,
             (std::vector<unsigned char>{0, 0, 0, 128, 128, 128, 255, 255, 255}));
 }
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spng.h>
 
 #include <cstdio>
-#include <memory>
 
+#include "decode_png.h"
 #include "draw/rollout_tensors.h"
 #include "io/files.h"
 #include "support/expect_error.h"
@@ -25,27 +24,6 @@ RolloutFrames small_rollout(std::int64_t steps = 5) {
   at::Tensor predicted = truth.clone();
   predicted.select(1, 1).narrow(1, 2, 2).narrow(2, 1, 5).sub_(51);
   return rollout_frames(truth, predicted);
-}
-
-struct Decoded {
-  unsigned width = 0, height = 0;
-  std::vector<unsigned char> bytes;
-  std::array<int, 3> at(unsigned x, unsigned y) const {
-    const std::size_t first = (static_cast<std::size_t>(y) * width + x) * 3;
-    return {bytes[first], bytes[first + 1], bytes[first + 2]};
-  }
-};
-
-Decoded decoded(const std::string& png) {
-  const std::unique_ptr<spng_ctx, void (*)(spng_ctx*)> decoder(spng_ctx_new(0), spng_ctx_free);
-  EXPECT_EQ(spng_set_png_buffer(decoder.get(), png.data(), png.size()), 0);
-  spng_ihdr header{};
-  EXPECT_EQ(spng_get_ihdr(decoder.get(), &header), 0);
-  std::size_t size = 0;
-  EXPECT_EQ(spng_decoded_image_size(decoder.get(), SPNG_FMT_RGB8, &size), 0);
-  Decoded pixels{header.width, header.height, std::vector<unsigned char>(size)};
-  EXPECT_EQ(spng_decode_image(decoder.get(), pixels.bytes.data(), size, SPNG_FMT_RGB8, 0), 0);
-  return pixels;
 }
 
 TEST(RolloutPictures, FramesComeFromBytesAndFromNumbers) {
@@ -95,7 +73,7 @@ TEST(RolloutPictures, SheetsShowTheFirstAndTheLastStep) {
   const std::string path = ::testing::TempDir() + "/rollout-sheet.png";
   const std::vector<Picture::Text> texts =
       write_contact_sheet(sheet, {"topomask rollout", "a machine"}, path);
-  const Decoded pixels = decoded(read_file(path));
+  const Pixels pixels = decode_png(read_file(path));
   for (std::size_t i = 0; i < texts.size(); ++i) {
     EXPECT_GE(texts[i].box.left, 0) << texts[i].text;
     EXPECT_GE(texts[i].box.top, 0) << texts[i].text;
@@ -111,7 +89,7 @@ TEST(RolloutPictures, SheetsShowTheFirstAndTheLastStep) {
 }
 
 TEST(RolloutPictures, AnimationsShowTruthPredictionAndDifference) {
-  const Decoded first = decoded(rollout_animation(small_rollout()));
+  const Pixels first = decode_png(rollout_animation(small_rollout()));
   // 32-fold: 6 x 4 pixels become 192 x 128; 4 pixels between pictures.
   ASSERT_EQ(first.width, 3u * 192 + 8);
   ASSERT_EQ(first.height, 2u * 128 + 4);

@@ -6,13 +6,8 @@
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::expect_identical;
-using testing::tolerance_of;
 
 struct Sizes {
   std::int64_t batch, heads, features, value_columns;
@@ -30,15 +25,6 @@ std::vector<at::Tensor> operands(const Sizes& sizes, std::int64_t n, std::int64_
   values.push_back((hops * -0.4).exp() * (at::rand({mask_heads, 1}, at::kDouble) + 0.5));
   return values;
 }
-std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& values, c10::Device device,
-                                  at::ScalarType dtype) {
-  std::vector<at::Tensor> leaves;
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    const at::ScalarType own = k < 3 || dtype == at::kDouble ? dtype : at::kFloat;
-    leaves.push_back(values[k].to(device, own).detach().requires_grad_());
-  }
-  return leaves;
-}
 
 // Normalisers must not come close to zero, or rounding decides.
 Graph with_positive_weights(Graph graph) {
@@ -46,7 +32,7 @@ Graph with_positive_weights(Graph graph) {
   return graph;
 }
 
-class ColumnEngineOnGpu : public testing::OnEveryGraph {};
+class ColumnEngineOnGpu : public OnEveryGraph {};
 
 TEST_P(ColumnEngineOnGpu, AgreesWithTheMaskEngine) {
   at::manual_seed(5);
@@ -55,7 +41,7 @@ TEST_P(ColumnEngineOnGpu, AgreesWithTheMaskEngine) {
       {1, 2, 64, 64}, {2, 2, 16, 8}, {1, 1, 72, 136}, {1, 2, 10, 7}, {1, 1, 32, 24}};
   for (const Ensembles ensembles : {Ensembles::shared, Ensembles::independent}) {
     FeatureOptions features;
-    features.walks = testing::geometric_walks(12, 6, 0.3);
+    features.walks = geometric_walks(12, 6, 0.3);
     features.ensembles = ensembles;
     const GraphFeatures here = sample_features(graph, features),
                         there = sample_features(graph.to(at::kCUDA), features);
@@ -73,10 +59,10 @@ TEST_P(ColumnEngineOnGpu, AgreesWithTheMaskEngine) {
             return attention(x[0], x[1], x[2],
                              std::make_shared<GrfMask>(std::vector<GraphFeatures>{own}, x[3]), options);
           };
-          const auto actual = differentiate(run, leaves_of(values, at::kCUDA, dtype));
-          expect_close(actual, differentiate(run, leaves_of(values, at::kCPU, at::kDouble)),
+          const auto actual = differentiate(run, attention_leaves(values, at::kCUDA, dtype));
+          expect_close(actual, differentiate(run, attention_leaves(values, at::kCPU, at::kDouble)),
                        tolerance_of(dtype));
-          expect_identical(actual, differentiate(run, leaves_of(values, at::kCUDA, dtype)));
+          expect_identical(actual, differentiate(run, attention_leaves(values, at::kCUDA, dtype)));
         }
       }
     }
@@ -87,7 +73,7 @@ TEST_P(ColumnEngineOnGpu, TakesWalksOfItsOwnForEveryHead) {
   at::manual_seed(6);
   const Graph graph = with_positive_weights(GetParam().graph), there = graph.to(at::kCUDA);
   FeatureOptions features;
-  features.walks = testing::geometric_walks(8, 6, 0.3);
+  features.walks = geometric_walks(8, 6, 0.3);
   const Sizes sizes = {2, 3, 32, 32};
   for (const at::ScalarType dtype : {at::kBFloat16, at::kDouble}) {
     const auto values = operands(sizes, graph.num_nodes(), sizes.heads, dtype);
@@ -97,20 +83,19 @@ TEST_P(ColumnEngineOnGpu, TakesWalksOfItsOwnForEveryHead) {
       return attention(x[0], x[1], x[2], GrfMask::per_head(x[0].is_cuda() ? there : graph, features, x[3]),
                        options);
     };
-    expect_close(differentiate(run, leaves_of(values, at::kCUDA, dtype)),
-                 differentiate(run, leaves_of(values, at::kCPU, at::kDouble)), tolerance_of(dtype));
+    expect_close(differentiate(run, attention_leaves(values, at::kCUDA, dtype)),
+                 differentiate(run, attention_leaves(values, at::kCPU, at::kDouble)), tolerance_of(dtype));
   }
 }
 
 // Columns of hubs are cut into chunks: here one of 2001 rows.
-std::vector<testing::NamedGraph> graphs_with_a_hub() {
-  std::vector<testing::NamedGraph> graphs = testing::sample_graphs();
+std::vector<NamedGraph> graphs_with_a_hub() {
+  std::vector<NamedGraph> graphs = sample_graphs();
   graphs.push_back({"hub", normalise(complete_tree(1, 2000), Normalisation::symmetric)});
   return graphs;
 }
 
-INSTANTIATE_TEST_SUITE_P(Graphs, ColumnEngineOnGpu, ::testing::ValuesIn(graphs_with_a_hub()),
-                         testing::name_of_graph);
+INSTANTIATE_TEST_SUITE_P(Graphs, ColumnEngineOnGpu, ::testing::ValuesIn(graphs_with_a_hub()), name_of_graph);
 
 // Without a mask, on tensor cores and elsewhere; sizes around the chunks of the kernels.
 TEST(UnmaskedOnGpu, AgreesWithTheCpu) {
@@ -127,13 +112,13 @@ TEST(UnmaskedOnGpu, AgreesWithTheCpu) {
         options.engine = Engine::feature;
         return attention(x[0], x[1], x[2], std::make_shared<NoMask>(n), options);
       };
-      const auto actual = differentiate(run, leaves_of(values, at::kCUDA, at::kBFloat16));
-      expect_close(actual, differentiate(run, leaves_of(values, at::kCPU, at::kDouble)),
+      const auto actual = differentiate(run, attention_leaves(values, at::kCUDA, at::kBFloat16));
+      expect_close(actual, differentiate(run, attention_leaves(values, at::kCPU, at::kDouble)),
                    tolerance_of(at::kBFloat16));
-      expect_identical(actual, differentiate(run, leaves_of(values, at::kCUDA, at::kBFloat16)));
+      expect_identical(actual, differentiate(run, attention_leaves(values, at::kCUDA, at::kBFloat16)));
     }
   }
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

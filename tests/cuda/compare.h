@@ -23,8 +23,26 @@ inline double tolerance_of(at::ScalarType dtype) {
   return dtype == at::kDouble ? 1e-11 : dtype == at::kFloat ? 2e-5 : dtype == at::kHalf ? 4e-3 : 2e-2;
 }
 
-// `run` maps leaves to a result; leaves start at `values`, in `dtype` on `device`. Returns the result and its
-// gradients for a fixed direction, the same on every device.
+// Leaves that start at `values`, in `dtype` on `device`.
+inline std::vector<at::Tensor> leaves_on(const std::vector<at::Tensor>& values, c10::Device device,
+                                         at::ScalarType dtype) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& value : values)
+    leaves.push_back(value.to(device, dtype).detach().clone().requires_grad_());
+  return leaves;
+}
+
+// The same of q, k and v and, behind them, parameters of a mask, which are no narrower than float32.
+inline std::vector<at::Tensor> attention_leaves(const std::vector<at::Tensor>& values, c10::Device device,
+                                                at::ScalarType dtype) {
+  std::vector<at::Tensor> leaves = leaves_on(values, device, dtype);
+  for (std::size_t k = 3; k < values.size(); ++k)
+    leaves[k] = leaves_on({values[k]}, device, dtype == at::kDouble ? dtype : at::kFloat).front();
+  return leaves;
+}
+
+// `run` maps leaves to a result. Returns the result and its gradients for a fixed direction, the same on
+// every device.
 struct Outcome {
   at::Tensor result;
   std::vector<at::Tensor> gradients;

@@ -6,12 +6,8 @@
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::tolerance_of;
 
 // The mask from one parameter [2, size]; all are for 64 nodes.
 struct MaskCase {
@@ -62,17 +58,10 @@ TEST(FeatureEngineOnGpu, AgreesWithTheCpu) {
         const auto run = [&](const std::vector<at::Tensor>& x) {
           return attention(x[0], x[1], x[2], each.make(x[3]), options);
         };
-        const auto leaves = [&](c10::Device device, at::ScalarType own) {
-          std::vector<at::Tensor> result;
-          for (std::size_t k = 0; k < values.size(); ++k) {
-            const at::ScalarType type = k < 3 || own == at::kDouble ? own : at::kFloat;
-            result.push_back(values[k].to(device, type).detach().requires_grad_());
-          }
-          return result;
-        };
-        const auto actual = differentiate(run, leaves(at::kCUDA, dtype));
+        const auto actual = differentiate(run, attention_leaves(values, at::kCUDA, dtype));
         EXPECT_EQ(actual.result.scalar_type(), dtype);
-        expect_close(actual, differentiate(run, leaves(at::kCPU, at::kDouble)), tolerance_of(dtype));
+        const auto expected = differentiate(run, attention_leaves(values, at::kCPU, at::kDouble));
+        expect_close(actual, expected, tolerance_of(dtype));
       }
     }
   }
@@ -101,18 +90,12 @@ TEST(FeatureMapsOnGpu, AgreeWithTheCpu) {
         const Graph graph = {there(grid.row_ptr), there(grid.col), there(grid.weight), grid.directed};
         return attention(x[0], x[1], x[2], std::make_shared<NeighbourMask>(graph, 2), options);
       };
-      const auto leaves = [&](c10::Device device, at::ScalarType dtype) {
-        std::vector<at::Tensor> result;
-        for (const at::Tensor& value : values)
-          result.push_back(value.to(device, dtype).detach().requires_grad_());
-        return result;
-      };
-      const auto expected = differentiate(run, leaves(at::kCPU, at::kDouble));
+      const auto expected = differentiate(run, leaves_on(values, at::kCPU, at::kDouble));
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
-        expect_close(differentiate(run, leaves(at::kCUDA, dtype)), expected, tolerance_of(dtype));
+        expect_close(differentiate(run, leaves_on(values, at::kCUDA, dtype)), expected, tolerance_of(dtype));
     }
   }
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

@@ -8,14 +8,8 @@
 #include "gpu.h"
 #include "train/autocast.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::expect_identical;
-using testing::Outcome;
-using testing::Run;
 
 at::Tensor sample(at::IntArrayRef sizes, std::uint64_t seed) {
   at::manual_seed(seed);
@@ -25,29 +19,23 @@ at::Tensor sample(at::IntArrayRef sizes, std::uint64_t seed) {
 // `run` on leaves in float64 on the CPU, and in float32 on the GPU with products in each of `types`.
 void compare(const std::vector<at::Tensor>& values, const std::vector<at::ScalarType>& types,
              const std::function<at::Tensor(const std::vector<at::Tensor>&, at::ScalarType)>& run) {
-  const auto leaves = [&](c10::Device device, at::ScalarType dtype) {
-    std::vector<at::Tensor> result;
-    for (const at::Tensor& value : values)
-      result.push_back(value.to(device, dtype).detach().clone().requires_grad_());
-    return result;
-  };
-  const Outcome expected =
-      differentiate([&](const auto& x) { return run(x, at::kDouble); }, leaves(at::kCPU, at::kDouble));
+  const Outcome expected = differentiate([&](const auto& x) { return run(x, at::kDouble); },
+                                         leaves_on(values, at::kCPU, at::kDouble));
   for (const at::ScalarType type : types) {
     SCOPED_TRACE(c10::toString(type));
     const Run on_gpu = [&](const auto& x) {
       const AutocastScope scope(type == at::kBFloat16);
       return run(x, type);
     };
-    const Outcome actual = differentiate(on_gpu, leaves(at::kCUDA, at::kFloat));
-    expect_close(actual, expected, testing::tolerance_of(type));
-    expect_identical(actual, differentiate(on_gpu, leaves(at::kCUDA, at::kFloat)));
+    const Outcome actual = differentiate(on_gpu, leaves_on(values, at::kCUDA, at::kFloat));
+    expect_close(actual, expected, tolerance_of(type));
+    expect_identical(actual, differentiate(on_gpu, leaves_on(values, at::kCUDA, at::kFloat)));
   }
 }
 
 const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kBFloat16};
 
-class FusedLayers : public testing::OnGpu<std::pair<int, int>> {};
+class FusedLayers : public OnGpu<std::pair<int, int>> {};
 // Fewer rows than slices, and as many as all warps take in three steps, or in two where many channels make
 // the oracle slow; less than a warp's share of channels, whole ones, and sizes that no kernel takes.
 std::vector<std::pair<int, int>> rows_and_channels() {
@@ -119,4 +107,4 @@ TEST_P(FusedLayers, Linear) {
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

@@ -12,14 +12,8 @@
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::expect_identical;
-using testing::Outcome;
-using testing::tolerance_of;
 
 std::vector<SparseEntries> entries_of(const std::vector<std::shared_ptr<const SparsePattern>>& patterns,
                                       const std::vector<at::Tensor>& values) {
@@ -78,16 +72,6 @@ std::vector<at::Tensor> inputs_of(const Setting& s, std::int64_t n, std::int64_t
   return {operand(s.d), operand(s.d), operand(s.d_v), at::rand({s.value_heads, nnz}).to(at::kDouble) + 0.1};
 }
 
-std::vector<at::Tensor> leaves_on(const std::vector<at::Tensor>& values, c10::Device device,
-                                  at::ScalarType dtype) {
-  std::vector<at::Tensor> leaves;
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    const at::ScalarType own = k < 3 || dtype == at::kDouble ? dtype : at::kFloat;
-    leaves.push_back(values[k].to(device, own).detach().requires_grad_());
-  }
-  return leaves;
-}
-
 Outcome attend(const Setting& s, const SparsePattern& pattern, const std::vector<at::Tensor>& leaves) {
   const auto shared = std::make_shared<const SparsePattern>(pattern);
   return differentiate(
@@ -104,9 +88,9 @@ void compare(const Setting& s, const NamedPattern& named) {
                                     << s.heads << "/" << s.value_heads << " d " << s.d << " " << s.d_v
                                     << (s.packed ? " packed" : ""));
   const auto values = inputs_of(s, named.pattern.num_nodes(), named.pattern.nnz());
-  const Outcome expected = attend(s, named.pattern, leaves_on(values, at::kCPU, at::kDouble));
+  const Outcome expected = attend(s, named.pattern, attention_leaves(values, at::kCPU, at::kDouble));
   const SparsePattern moved = named.pattern.to(at::kCUDA);
-  const auto leaves = leaves_on(values, at::kCUDA, s.dtype);
+  const auto leaves = attention_leaves(values, at::kCUDA, s.dtype);
   const Outcome actual = attend(s, moved, leaves);
   EXPECT_EQ(actual.result.scalar_type(), s.dtype);
   expect_close(actual, expected, tolerance_of(s.dtype));
@@ -180,7 +164,7 @@ TEST(MaskEngineOnOneGpu, DoesNotDependOnTheOrderOfWork) {
       s.dtype = dtype;
       SparsePattern plain = named.pattern.to(at::kCUDA), shuffled = plain;
       shuffled.order = at::randperm(plain.num_nodes()).to(at::kCUDA, at::kInt);
-      const auto leaves = leaves_on(inputs_of(s, plain.num_nodes(), plain.nnz()), at::kCUDA, dtype);
+      const auto leaves = attention_leaves(inputs_of(s, plain.num_nodes(), plain.nnz()), at::kCUDA, dtype);
       expect_identical(attend(s, plain, leaves), attend(s, shuffled, leaves));
     }
   }
@@ -204,7 +188,7 @@ TEST(MaskEngineOnOneGpu, NeverTouchesWhatTheMaskLeavesOut) {
       s.kind = kind;
       std::vector<at::Tensor> values = inputs_of(s, 40, pattern.nnz());
       for (const int operand : {1, 2}) values[operand].select(2, 0).fill_(std::nan(""));
-      const Outcome outcome = attend(s, pattern.to(at::kCUDA), leaves_on(values, at::kCUDA, dtype));
+      const Outcome outcome = attend(s, pattern.to(at::kCUDA), attention_leaves(values, at::kCUDA, dtype));
       EXPECT_TRUE(at::isfinite(outcome.result).all().item<bool>());
       EXPECT_EQ(outcome.result.select(2, 0).abs().sum().item<double>(), 0);
       for (const at::Tensor& gradient : outcome.gradients)
@@ -221,7 +205,7 @@ TEST(MaskEngineOnOneGpu, MakesItsOwnTranspose) {
     const SparsePattern moved = named.pattern.to(at::kCUDA);
     const SparsePattern made = SparsePattern::from_rows(moved.row_ptr, moved.col);
     EXPECT_FALSE(made.transposed_ptr.defined());
-    const auto leaves = leaves_on(inputs_of(s, moved.num_nodes(), moved.nnz()), at::kCUDA, at::kFloat);
+    const auto leaves = attention_leaves(inputs_of(s, moved.num_nodes(), moved.nnz()), at::kCUDA, at::kFloat);
     expect_identical(attend(s, moved, leaves), attend(s, made, leaves));
     const SparsePattern back = made.to(at::kCPU);
     EXPECT_TRUE(back.transposed_entry.equal(named.pattern.transposed_entry));
@@ -246,12 +230,12 @@ TEST(MaskEngineOnOneGpu, GivesHeadsPatternsOfTheirOwn) {
     const auto run = [&](const auto& patterns_there) {
       return [&](const std::vector<at::Tensor>& x) {
         const auto mask =
-            std::make_shared<testing::PatternPerHead>(entries_of(patterns_there, {x.begin() + 3, x.end()}));
+            std::make_shared<PatternPerHead>(entries_of(patterns_there, {x.begin() + 3, x.end()}));
         return attention(x[0], x[1], x[2], mask, options_of(Setting()));
       };
     };
-    const Outcome expected = differentiate(run(here), leaves_on(leaf_values, at::kCPU, at::kDouble));
-    expect_close(differentiate(run(there), leaves_on(leaf_values, at::kCUDA, dtype)), expected,
+    const Outcome expected = differentiate(run(here), attention_leaves(leaf_values, at::kCPU, at::kDouble));
+    expect_close(differentiate(run(there), attention_leaves(leaf_values, at::kCUDA, dtype)), expected,
                  tolerance_of(dtype));
   }
 }
@@ -323,4 +307,4 @@ TEST(Plan, KnowsThatAGpuHasTensorCores) {
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

@@ -9,13 +9,8 @@
 #include "topomask/grf_mask.h"
 #include "topomask/masks.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::expect_identical;
-using testing::tolerance_of;
 
 // A mask from its parameters, on whichever device they are; the graph it is made from is on the CPU.
 struct MaskCase {
@@ -177,13 +172,6 @@ std::vector<MaskCase> combined_cases() {
   return all;
 }
 
-std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& values, c10::Device device,
-                                  at::ScalarType dtype) {
-  std::vector<at::Tensor> leaves;
-  for (const at::Tensor& value : values) leaves.push_back(value.to(device, dtype).detach().requires_grad_());
-  return leaves;
-}
-
 enum class View { apply, transposed, dense, entries, factors };
 
 at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
@@ -207,7 +195,7 @@ at::Tensor look(const Mask& mask, View view, const at::Tensor& x) {
 }
 
 void compare(const MaskCase& each, at::ScalarType dtype) {
-  const auto at_home = each.make(leaves_of(each.parameters, at::kCPU, at::kDouble), at::kCPU);
+  const auto at_home = each.make(leaves_on(each.parameters, at::kCPU, at::kDouble), at::kCPU);
   std::vector<View> views = {View::apply, View::transposed, View::dense};
   if (at_home->profile().sparse()) views.push_back(View::entries);
   if (at_home->profile().rank > 0) views.push_back(View::factors);
@@ -223,8 +211,8 @@ void compare(const MaskCase& each, at::ScalarType dtype) {
         return look(*mask, view, leaves.back());
       };
     };
-    const auto expected = differentiate(run(at::kCPU), leaves_of(values, at::kCPU, at::kDouble));
-    const auto leaves = leaves_of(values, at::kCUDA, dtype);
+    const auto expected = differentiate(run(at::kCPU), leaves_on(values, at::kCPU, at::kDouble));
+    const auto leaves = leaves_on(values, at::kCUDA, dtype);
     const c10::Device gpu = leaves.back().device();
     const auto actual = differentiate(run(gpu), leaves);
     expect_close(actual, expected, tolerance_of(dtype));
@@ -262,4 +250,4 @@ TEST(MasksOnOneGpu, RefusesPartsOnTwoDevices) {
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

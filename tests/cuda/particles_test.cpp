@@ -14,14 +14,8 @@
 #include "topomask/particle_renderer.h"
 #include "train/autocast.h"
 
-namespace topomask {
+namespace topomask::testing {
 namespace {
-
-using testing::differentiate;
-using testing::expect_close;
-using testing::expect_identical;
-using testing::Outcome;
-using testing::Run;
 
 // Numbers that float32 holds, so that both devices see the same.
 at::Tensor normal(at::IntArrayRef sizes, std::uint64_t seed) {
@@ -33,21 +27,13 @@ at::Tensor uniform(at::IntArrayRef sizes, std::uint64_t seed) {
   return at::rand(sizes, at::kFloat).to(at::kDouble);
 }
 
-std::vector<at::Tensor> leaves_on(const std::vector<at::Tensor>& values, c10::Device device,
-                                  at::ScalarType dtype) {
-  std::vector<at::Tensor> leaves;
-  for (const at::Tensor& value : values)
-    leaves.push_back(value.to(device, dtype).detach().clone().requires_grad_());
-  return leaves;
-}
-
 // `run` in float64 on the CPU against float32 and float64 on the GPU, there twice.
 void compare(const std::vector<at::Tensor>& values, const Run& run) {
   const Outcome expected = differentiate(run, leaves_on(values, at::kCPU, at::kDouble));
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     SCOPED_TRACE(c10::toString(dtype));
     const Outcome actual = differentiate(run, leaves_on(values, at::kCUDA, dtype));
-    expect_close(actual, expected, testing::tolerance_of(dtype));
+    expect_close(actual, expected, tolerance_of(dtype));
     expect_identical(actual, differentiate(run, leaves_on(values, at::kCUDA, dtype)));
   }
 }
@@ -192,7 +178,7 @@ TEST(CudaCompositing, IsThatOfTheCpu) {
         return at::cat({out.colour, out.opacity.unsqueeze(-1), out.depth.unsqueeze(-1)}, -1);
       };
       const Outcome actual = differentiate(on_gpu, leaves_on(values, at::kCUDA, wide));
-      expect_close(actual, expected, testing::tolerance_of(dtype));
+      expect_close(actual, expected, tolerance_of(dtype));
       expect_identical(actual, differentiate(on_gpu, leaves_on(values, at::kCUDA, wide)));
     }
   }
@@ -275,7 +261,7 @@ TEST(CudaRenderer, ManyRaysInParts) {
   const std::vector<at::Tensor> x = leaves_on(renderer_leaves(options, scene), at::kCUDA, at::kFloat);
   const at::Tensor whole = rendered_with(options, x, scene).colour.detach();
   const at::NoGradGuard no_grad;  // in parts
-  EXPECT_LE(testing::relative_error(rendered_with(options, x, scene).colour, whole), 1e-6);
+  EXPECT_LE(relative_error(rendered_with(options, x, scene).colour, whole), 1e-6);
 }
 
 // One row is copied often, others never.
@@ -293,14 +279,14 @@ TEST(CudaRowCopies, HaveTheGradientsOfTheCpu) {
     const Outcome expected = differentiate(run, leaves_on(values, at::kCPU, at::kDouble));
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       const Outcome actual = differentiate(run, leaves_on(values, at::kCUDA, dtype));
-      expect_close(actual, expected, testing::tolerance_of(dtype));
+      expect_close(actual, expected, tolerance_of(dtype));
       if (dtype != at::kDouble)
         expect_identical(actual, differentiate(run, leaves_on(values, at::kCUDA, dtype)));
     }
   }
 }
 
-class CudaInterlacer : public testing::OnGpu<LocalLayer> {};
+class CudaInterlacer : public OnGpu<LocalLayer> {};
 INSTANTIATE_TEST_SUITE_P(Locals, CudaInterlacer,
                          ::testing::Values(LocalLayer::grf, LocalLayer::message_passing, LocalLayer::none,
                                            LocalLayer::softmax),
@@ -350,4 +336,4 @@ TEST_P(CudaInterlacer, HasTheGradientsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace topomask
+}  // namespace topomask::testing

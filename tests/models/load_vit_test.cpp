@@ -7,27 +7,13 @@
 #include "support/expect_error.h"
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_run.h"
 #include "topomask/models.h"
 #include "topomask/runs.h"
 #include "topomask/safetensors.h"
 
 namespace topomask::testing {
 namespace {
-
-VitSettings tiny(const std::string& attention) {
-  return VitSettings::from({{"data", "strokes:16,train=48,val=16"},
-                            {"attention", attention},
-                            {"layers", "2"},
-                            {"embedding", "8"},
-                            {"mlp", "8"},
-                            {"batch", "16"},
-                            {"walks", "3"},
-                            {"max-hops", "3"},
-                            {"epochs", "2"},
-                            {"ema", "0.5"},
-                            {"learning-rate", "0.02"},
-                            {"warmup-epochs", "0"}});
-}
 
 class EveryVariantOfAttention : public ::testing::TestWithParam<std::string> {
   oracle::OneThread one_thread_;
@@ -44,7 +30,7 @@ TEST_P(EveryVariantOfAttention, PredictsAsItsRunDid) {
   const TemporaryFolder folder;
   {
     RunFolder run(folder / "run", RunStart::fresh);
-    train_vit(run, tiny(GetParam()));
+    train_vit(run, tiny_run({{"attention", GetParam()}, {"ema", "0.5"}}));
   }
   VisionTransformer model = load_vit(folder / "run/last.safetensors");
   EXPECT_FALSE(model->is_training());

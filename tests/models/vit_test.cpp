@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "core/random.h"
-#include "masks/gradcheck.h"
+#include "minute_vit.h"
 #include "nn/mask_bank.h"
 #include "topomask/grf_mask.h"
 #include "topomask/image_training.h"
@@ -16,7 +16,9 @@
 namespace topomask {
 namespace {
 
+using oracle::fill_all;
 using oracle::max_difference;
+using oracle::minute_images;
 using oracle::test_values;
 
 VitOptions small_images(VitOptions options) {
@@ -27,42 +29,9 @@ VitOptions small_images(VitOptions options) {
   return options;
 }
 
-// 6 x 6 gray images in 9 patches.
-VitOptions minute(AttentionVariant variant, Pooling pooling = Pooling::mean) {
-  VitOptions options;
-  options.channels = 1;
-  options.height = options.width = 6;
-  options.num_classes = 3;
-  options.patch = 2;
-  options.layers = 1;
-  options.embedding = 4;
-  options.heads = 2;
-  options.mlp = 5;
-  options.pooling = pooling;
-  options.attention = variant;
-  options.mask = {.num_walks = 6, .p_halt = 0.3, .max_hops = 3, .seed = 5};
-  options.seed = 7;
-  return options;
-}
-
-// The head starts at zero, and everything before it would have no gradient.
-void fill_all(VisionTransformer& model) {
-  const at::NoGradGuard no_grad;
-  int salt = 0;
-  for (const auto& item : model->named_parameters()) {
-    const bool mask = parameter_kind(item.key(), item.value()) == ParameterKind::mask;
-    const at::Tensor noise = test_values(item.value().sizes(), ++salt);
-    if (mask) {
-      item.value().detach().add_(noise, 0.3);
-    } else {
-      item.value().detach().copy_(noise.mul(0.7));
-    }
-  }
-}
-
 TEST(Vit, StartsAsAskedFor) {
   const auto start = [](InitialWeights initial) {
-    VitOptions options = minute(AttentionVariant::linear);
+    VitOptions options = minute_images(AttentionVariant::linear);
     options.embedding = 64;
     options.mlp = 128;
     options.initial_weights = initial;
@@ -128,7 +97,7 @@ TEST(Vit, HasTheNumberOfParametersCountedByHand) {
 
 TEST(Vit, NamesItsParametersNaturally) {
   std::vector<std::string> names;
-  const VisionTransformer model(minute(AttentionVariant::grf, Pooling::cls));
+  const VisionTransformer model(minute_images(AttentionVariant::grf, Pooling::cls));
   for (const auto& item : model->named_parameters()) names.push_back(item.key());
   EXPECT_THAT(names, ::testing::UnorderedElementsAre(
                          "position_embedding", "cls_token", "patch_embedding.projection.weight",
@@ -141,7 +110,7 @@ TEST(Vit, NamesItsParametersNaturally) {
 }
 
 TEST(Vit, OnlyMatricesDecay) {
-  const VisionTransformer model(minute(AttentionVariant::grf, Pooling::cls));
+  const VisionTransformer model(minute_images(AttentionVariant::grf, Pooling::cls));
   for (const auto& item : model->named_parameters()) {
     const std::string& name = item.key();
     const bool matrix = name.ends_with(".weight") && name.find("norm") == std::string::npos;
@@ -163,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Vit, EveryVariant, ::testing::ValuesIn(attention_varian
 
 TEST_P(EveryVariant, HasTheGradientsOfFiniteDifferences) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
-    VisionTransformer model(minute(parse_attention_variant(GetParam()), pooling));
+    VisionTransformer model(minute_images(parse_attention_variant(GetParam()), pooling));
     model->to(at::kDouble);
     fill_all(model);
     const at::Tensor images = test_values({2, 1, 6, 6}, 40);
@@ -176,14 +145,14 @@ TEST_P(EveryVariant, HasTheGradientsOfFiniteDifferences) {
 }
 
 TEST_P(EveryVariant, StartsFromTheSameWeights) {
-  const VisionTransformer model(minute(parse_attention_variant(GetParam()))),
-      reference(minute(AttentionVariant::softmax));
+  const VisionTransformer model(minute_images(parse_attention_variant(GetParam()))),
+      reference(minute_images(AttentionVariant::softmax));
   for (const auto& item : reference->named_parameters())
     EXPECT_TRUE(model->named_parameters()[item.key()].equal(item.value())) << item.key();
 }
 
 TEST_P(EveryVariant, IsReproducible) {
-  const VitOptions options = minute(parse_attention_variant(GetParam()));
+  const VitOptions options = minute_images(parse_attention_variant(GetParam()));
   VisionTransformer first(options), second(options);
   fill_all(first);
   fill_all(second);
@@ -193,7 +162,8 @@ TEST_P(EveryVariant, IsReproducible) {
 
 TEST(Vit, WithoutAMaskIsPlainLinearAttention) {
   // A Toeplitz mask starts at 1: no mask at all.
-  VisionTransformer linear(minute(AttentionVariant::linear)), toeplitz(minute(AttentionVariant::toeplitz));
+  VisionTransformer linear(minute_images(AttentionVariant::linear)),
+      toeplitz(minute_images(AttentionVariant::toeplitz));
   const at::NoGradGuard no_grad;
   for (VisionTransformer* model : {&linear, &toeplitz}) {
     (*model)->to(at::kDouble);
@@ -374,7 +344,7 @@ TEST(Vit, RefusesSizesThatDoNotFit) {
   oracle::expect_error([&] { check_vit_options(options); }, {"heads 3", "256"});
   oracle::expect_error([] { vit_preset("smal"); }, {"did you mean 'small'"});
   oracle::expect_error([] { parse_attention_variant("toplitz"); }, {"did you mean 'toeplitz'"});
-  VisionTransformer model(minute(AttentionVariant::softmax));
+  VisionTransformer model(minute_images(AttentionVariant::softmax));
   oracle::expect_error([&] { model->forward(at::zeros({1, 3, 6, 6})); }, {"[B, 1, 6, 6]", "[1, 3, 6, 6]"});
 }
 

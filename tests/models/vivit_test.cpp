@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "masks/gradcheck.h"
+#include "minute_vit.h"
 #include "models/parameter_shapes.h"
 #include "topomask/graph_builders.h"
 #include "topomask/masks.h"
@@ -13,42 +13,7 @@
 namespace topomask {
 namespace {
 
-// Gray clips of 4 frames with 4 x 6 pixels, in 2 moments of 6 patches.
-VitOptions minute_clips(Encoder encoder, AttentionVariant variant, Pooling pooling = Pooling::cls) {
-  VitOptions options;
-  options.channels = 1;
-  options.height = 4;
-  options.width = 6;
-  options.frames = 4;
-  options.tubelet = 2;
-  options.num_classes = 3;
-  options.patch = 2;
-  options.layers = 1;
-  options.temporal_layers = 1;
-  options.embedding = 4;
-  options.heads = 2;
-  options.mlp = 5;
-  options.pooling = pooling;
-  options.encoder = encoder;
-  options.attention = variant;
-  options.temporal_attention = variant;
-  options.mask = {.num_walks = 6, .p_halt = 0.3, .max_hops = 3, .seed = 5};
-  options.seed = 7;
-  return options;
-}
-
-void fill_clip_model(VisionTransformer& model) {
-  const at::NoGradGuard no_grad;
-  int salt = 0;
-  for (const auto& item : model->named_parameters()) {
-    const at::Tensor noise = oracle::test_values(item.value().sizes(), ++salt);
-    if (parameter_kind(item.key(), item.value()) == ParameterKind::mask) {
-      item.value().detach().add_(noise, 0.3);
-    } else {
-      item.value().detach().copy_(noise.mul(0.7));
-    }
-  }
-}
+using oracle::minute_clips;
 
 TEST(Vivit, HasThePublishedNumberOfParameters) {
   // ViViT-B/16x2 with a factorised encoder, 32 frames at 224 x 224 and 400 classes: 115.1 million (Arnab
@@ -96,7 +61,7 @@ TEST(Vivit, HasTheGradientsOfFiniteDifferences) {
       SCOPED_TRACE(attention_variant_name(variant));
       VisionTransformer model(minute_clips(encoder, variant));
       model->to(at::kDouble);
-      fill_clip_model(model);
+      oracle::fill_all(model);
       const at::Tensor clips = oracle::test_values({2, 4, 1, 4, 6}, 40);
       std::vector<at::Tensor> parameters = model->parameters();
       oracle::expect_gradients(parameters, [&] {

@@ -11,6 +11,7 @@
 #include "support/expect_error.h"
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_run.h"
 #include "topomask/models.h"
 #include "topomask/safetensors.h"
 
@@ -24,19 +25,11 @@ class FineTuning : public ::testing::Test {
   oracle::OneThread one_thread;
   TemporaryFolder folder;
 
-  static SettingValues tiny_values(const std::string& data) {
-    return {{"data", data},        {"layers", "2"},
-            {"embedding", "8"},    {"mlp", "8"},
-            {"batch", "16"},       {"walks", "3"},
-            {"max-hops", "3"},     {"epochs", "1"},
-            {"patch", "4"},        {"learning-rate", "0.05"},
-            {"warmup-epochs", "0"}};
-  }
   static VitSettings tiny_settings(SettingValues changes = {},
                                    const std::string& data = "strokes:16,train=48,val=16") {
-    SettingValues values = tiny_values(data);
-    values.insert(values.end(), changes.begin(), changes.end());
-    return VitSettings::from(values);
+    changes.insert(changes.begin(),
+                   {{"data", data}, {"epochs", "1"}, {"patch", "4"}, {"learning-rate", "0.05"}});
+    return tiny_run(changes);
   }
 
   std::string pretrained(SettingValues changes = {}) const {

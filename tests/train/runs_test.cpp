@@ -17,6 +17,7 @@
 #include "support/expect_error.h"
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_run.h"
 #include "topomask/safetensors.h"
 #include "train/finished_runs.h"
 
@@ -39,19 +40,6 @@ class Runs : public ::testing::Test {
   }
 };
 
-VitSettings tiny(const std::string& data = "strokes:16,train=48,val=16") {
-  return VitSettings::from({{"data", data},
-                            {"layers", "2"},
-                            {"embedding", "8"},
-                            {"mlp", "8"},
-                            {"batch", "16"},
-                            {"walks", "3"},
-                            {"max-hops", "3"},
-                            {"epochs", "2"},
-                            {"learning-rate", "0.02"},
-                            {"warmup-epochs", "0"}});
-}
-
 TrainCallbacks stop_after(std::int64_t steps) {
   TrainCallbacks callbacks;
   const auto done = std::make_shared<std::int64_t>(0);
@@ -68,7 +56,7 @@ void expect_same_tensors(const std::string& a, const std::string& b) {
 // --- Settings --------------------------------------------------------------------------------------------
 
 TEST_F(Runs, SettingsSurviveTheirFile) {
-  VitSettings settings = tiny();
+  VitSettings settings = tiny_run();
   settings.seed = 18446744073709551615ull;  // beyond TOML's integers
   settings.train.learning_rate = 0.1 + 0.2;
   settings.model.attention = AttentionVariant::softmax_grf;
@@ -93,7 +81,7 @@ TEST_F(Runs, SettingsSayWhatIsWrong) {
 }
 
 TEST_F(Runs, SettingsDifferInWhatAResultDependsOn) {
-  const VitSettings settings = tiny("idx:here,val=0.5");
+  const VitSettings settings = tiny_run({{"data", "idx:here,val=0.5"}});
   VitSettings other = settings;
   other.device = "cuda";
   other.workers = 7;
@@ -163,7 +151,7 @@ TEST_F(Runs, WhatAKilledProcessLeftIsRemoved) {
 // --- Training --------------------------------------------------------------------------------------------
 
 TEST_F(Runs, ResumeToTheSameBits) {
-  VitSettings settings = tiny();
+  VitSettings settings = tiny_run();
   settings.train.ema = 0.9;
   settings.model.dropout = 0.1;
   {
@@ -197,7 +185,7 @@ TEST_F(Runs, ResumeToTheSameBits) {
 }
 
 TEST_F(Runs, ResumeWithTheirOwnSettingsAlone) {
-  const VitSettings settings = tiny();
+  const VitSettings settings = tiny_run();
   RunFolder run(folder / "a", RunStart::either);
   train_vit(run, settings, stop_after(2));
   VitSettings other = settings;
@@ -212,7 +200,7 @@ TEST_F(Runs, ResumeWithTheirOwnSettingsAlone) {
 
 TEST_F(Runs, ResumeWithTheirOwnDataAlone) {
   write_images("images");
-  const VitSettings settings = tiny("idx:" + folder / "images");
+  const VitSettings settings = tiny_run({{"data", "idx:" + folder / "images"}});
   RunFolder run(folder / "a", RunStart::either);
   train_vit(run, settings, stop_after(2));
   const std::string before = read_file(run.file(kLastCheckpoint)), config = read_file(run.file(kConfigFile));
@@ -244,8 +232,8 @@ TEST_F(Runs, ResumeWithTheirOwnDataAlone) {
 TEST_F(Runs, AFreshStartMayReplaceSettingsWithoutACheckpoint) {
   // As left by a process that was killed before its first checkpoint.
   fs::create_directories(folder / "a");
-  folder.write("a/config.toml", tiny().to_toml());
-  VitSettings other = tiny();
+  folder.write("a/config.toml", tiny_run().to_toml());
+  VitSettings other = tiny_run();
   other.train.epochs = 1;
   {
     RunFolder run(folder / "a", RunStart::resume);
@@ -257,7 +245,7 @@ TEST_F(Runs, AFreshStartMayReplaceSettingsWithoutACheckpoint) {
 }
 
 TEST_F(Runs, AFailureBeforeTrainingLeavesNothing) {
-  VitSettings settings = tiny();
+  VitSettings settings = tiny_run();
   settings.model.heads = 3;
   {
     RunFolder run(folder / "a", RunStart::fresh);
@@ -282,7 +270,7 @@ TEST_F(Runs, OddResultsAreSentences) {
 // --- Checkpoints -----------------------------------------------------------------------------------------
 
 TEST_F(Runs, CheckpointsHoldAllOfAModel) {
-  VitSettings settings = tiny();
+  VitSettings settings = tiny_run();
   settings.train.ema = 0.5;
   settings.seed = 5;
   RunFolder run(folder / "a", RunStart::fresh);
@@ -309,7 +297,7 @@ TEST_F(Runs, CheckpointsHoldAllOfAModel) {
 
 TEST_F(Runs, EvaluationIsThatOfTraining) {
   RunFolder run(folder / "a", RunStart::fresh);
-  const VitSettings settings = tiny();
+  const VitSettings settings = tiny_run();
   const TrainResult trained = train_vit(run, settings).training;
   const VitEvaluation same = evaluate_vit(run.file(kLastCheckpoint));
   EXPECT_EQ(same.result.accuracy, trained.last.accuracy);
@@ -334,7 +322,7 @@ SafetensorsFile with_old_names(const SafetensorsFile& file) {
 }
 
 TEST_F(Runs, CheckpointsOfEarlierVersionsStillLoad) {
-  const VitSettings settings = tiny();
+  const VitSettings settings = tiny_run();
   {
     RunFolder straight(folder / "straight", RunStart::fresh);
     train_vit(straight, settings);
@@ -356,7 +344,7 @@ TEST_F(Runs, CheckpointsOfEarlierVersionsStillLoad) {
 
 TEST_F(Runs, WrongCheckpointsAreSentences) {
   RunFolder run(folder / "a", RunStart::fresh);
-  train_vit(run, tiny());
+  train_vit(run, tiny_run());
   const std::string good = run.file(kBestCheckpoint), bad = folder / "bad.safetensors";
   const auto read = [&] { read_vit_checkpoint(bad); };
   const auto changed = [&](auto&& change) {

@@ -10,6 +10,7 @@
 #include "support/expect_error.h"
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_run.h"
 #include "topomask/image_table.h"
 #include "topomask/models.h"
 #include "topomask/safetensors.h"
@@ -27,19 +28,8 @@ class ClipRuns : public ::testing::Test {
 };
 
 VitSettings tiny_clips(SettingValues more = {}) {
-  SettingValues values = {{"data", "motion:12,frames=4,train=48,val=16"},
-                          {"layers", "2"},
-                          {"embedding", "8"},
-                          {"mlp", "8"},
-                          {"batch", "16"},
-                          {"walks", "3"},
-                          {"max-hops", "3"},
-                          {"epochs", "2"},
-                          {"temporal-attention", "grf"},
-                          {"learning-rate", "0.02"},
-                          {"warmup-epochs", "0"}};
-  values.insert(values.end(), more.begin(), more.end());
-  return VitSettings::from(values, "", VitSettings::video());
+  more.insert(more.begin(), {"temporal-attention", "grf"});
+  return tiny_run(more, VitSettings::video());
 }
 
 TEST_F(ClipRuns, SettingsSurviveTheirFile) {

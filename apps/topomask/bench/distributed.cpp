@@ -14,22 +14,15 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "options/attention_options.h"
-#include "options/mask_options.h"
-#include "options/rank_options.h"
 #include "table.h"
 #include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
 
-struct BenchDistributedCommand {
-  RunOptions run;
-  RankFlags ranks;
-  MaskFlags mask;
-  AttentionOptions attention;
+struct BenchDistributedCommand : AttentionFlags {
   std::int64_t heads = 4, channels = 32;
   int repeats = 5;
-  std::string device = "cpu";
 };
 
 struct RankTiming {
@@ -190,11 +183,7 @@ void add_bench_distributed_command(CLI::App& bench) {
       ->capture_default_str();
   sub->add_option("--repeats", command->repeats, "Measurements, of which the median is printed")
       ->capture_default_str();
-  add_mask_options(*sub, command->mask);
-  add_attention_options(*sub, command->attention);
-  add_device_option(*sub, command->device);
-  add_rank_options(*sub, command->ranks);
-  add_run_options(*sub, command->run);
+  add_attention_options(*sub, *command);
   sub->footer(
       "Examples:\n"
       "  topomask bench distributed --graph grid:300x300 --ranks 2\n"

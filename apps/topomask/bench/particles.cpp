@@ -24,6 +24,7 @@
 #include "topomask/neighbours.h"
 #include "train/adam.h"
 #include "train/autocast.h"
+#include "train/module_parameters.h"
 #include "train/particle_task.h"
 
 namespace topomask::cli {
@@ -210,13 +211,10 @@ void ParticleBench::time_training(const std::string& local) {
   const ParticleBatch batch =
       made_batch(model_options, {command_.batch, command_.rollout, command_.rays, command_.size},
                  command_.run.seed, device_);
-  std::vector<NamedParameter> parameters;
-  for (const auto& item : model->named_parameters())
-    parameters.push_back({item.key(), item.value(), parameter_kind(item.key(), item.value())});
   TrainOptions training;
   training.device = device_;
   training.learning_rate = 1e-6;  // what is timed should stay what it is
-  Adam optimizer(parameters, training);
+  Adam optimizer(module_parameters(model), training);
   const auto update = [&] {
     optimizer.clip_gradients();
     optimizer.step(1);

@@ -9,22 +9,15 @@
 #include "core/check.h"
 #include "options/arrays.h"
 #include "options/attention_options.h"
-#include "options/mask_options.h"
-#include "options/rank_options.h"
 #include "table.h"
 #include "topomask/device.h"
 
 namespace topomask::cli {
 namespace {
 
-struct AttendCommand {
-  RunOptions run;
-  MaskFlags mask;
-  AttentionOptions attention;
+struct AttendCommand : AttentionFlags {
   std::string q, k, v, out;
-  std::string device = "cpu";
   bool print_plan = false;
-  RankFlags ranks;
 };
 
 // Checked against the mask, so that a message can name the file.
@@ -176,11 +169,7 @@ void add_attend_command(CLI::App& app) {
   add_file("--v", command->v, "Values (.npy), the last dimension may differ")->required();
   add_file("--out", command->out, "Where to write the result (.npy); it has the layout and dtype of v");
   sub->add_flag("--print-plan", command->print_plan, "Print what each engine would cost, and the choice");
-  add_mask_options(*sub, command->mask);
-  add_attention_options(*sub, command->attention);
-  add_device_option(*sub, command->device);
-  add_rank_options(*sub, command->ranks);
-  add_run_options(*sub, command->run);
+  add_attention_options(*sub, *command);
   sub->footer(
       "One mask serves all heads and batch entries, unless --parameters has one per head.\n"
       "With the same --seed, --kernel and walk options, 'topomask features' writes Phi and Psi with\n"

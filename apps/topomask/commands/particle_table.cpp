@@ -12,7 +12,6 @@
 #include "options/table_options.h"
 #include "report/page.h"
 #include "table.h"
-#include "train/particle_settings.h"
 
 namespace topomask::cli {
 namespace {

@@ -2,13 +2,8 @@
 // earlier call stopped.
 #include <fmt/format.h>
 
-#include <memory>
-#include <nlohmann/json.hpp>
-
 #include "commands/commands.h"
 #include "core/check.h"
-#include "options/options.h"
-#include "options/rank_options.h"
 #include "options/setting_options.h"
 #include "table.h"
 #include "topomask/runs.h"
@@ -17,39 +12,22 @@
 namespace topomask::cli {
 namespace {
 
-struct TrainCommand {
-  bool video = false;  // vivit
-  RunOptions run;
-  std::string config, out;
-  bool resume = false, print_config = false;
-  double time_limit = 0;
-  RankFlags ranks;
-  std::shared_ptr<SettingValues> given = std::make_shared<SettingValues>();
-};
-
-VitSettings chosen_settings(const TrainCommand& command) {
+VitSettings chosen_settings(const TrainFlags& flags) {
+  const bool video = flags.kind == "vivit";
   VitSettings settings;
-  if (command.resume && command.config.empty()) {
+  if (flags.wants_saved_settings()) {
     // Those of the run, with what is given now on top; the library refuses what would change a result.
-    settings = read_run_settings(command.out);
-    list_settings(settings).apply(*command.given);
+    settings = read_run_settings(flags.out);
+    list_settings(settings).apply(*flags.given);
   } else {
-    settings = VitSettings::from(*command.given, command.config, default_settings(command.video));
+    settings = VitSettings::from(*flags.given, flags.config, default_settings(video));
   }
-  check(settings.is_video() == command.video, "the settings are those of a {}: use 'topomask train {}'",
+  check(settings.is_video() == video, "the settings are those of a {}: use 'topomask train {}'",
         settings.kind(), settings.kind());
   return settings;
 }
 
-void print_result(const TrainCommand& command, const std::string& folder, const VitRunResult& run) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(run.json);
-  if (command.run.json) {
-    json["folder"] = folder;
-    fmt::print("{}\n", json.dump());
-    return;
-  }
-  if (!command.run.prints_text()) return;
-  const TrainResult& result = run.training;
+void print_result(const std::string& folder, const nlohmann::ordered_json& json, const TrainResult& result) {
   Listing listing;
   listing.add("attention", json["attention"]);
   listing.add("parameters", format_count(json["parameters"].get<double>()));
@@ -61,71 +39,10 @@ void print_result(const TrainCommand& command, const std::string& folder, const 
   listing.print();
 }
 
-void print_config(const TrainCommand& command) {
-  const VitSettings settings = chosen_settings(command);
-  settings.train_options();  // checks them
-  fmt::print("{}", settings.to_toml());
-}
-
-struct OpenRun {
-  std::unique_ptr<RunFolder> folder;
-  VitSettings settings;
-};
-
-// The lock comes before all that takes time: a second process must hear of it at once.
-OpenRun open_run(const TrainCommand& command) {
-  OpenRun run;
-  if (command.resume) run.folder = std::make_unique<RunFolder>(command.out, RunStart::resume);
-  run.settings = chosen_settings(command);
-  if (command.resume) return run;
-  run.settings.train_options();
-  run.folder = std::make_unique<RunFolder>(command.out.empty() ? run.settings.default_folder() : command.out,
-                                           RunStart::fresh);
-  return run;
-}
-
-// On each rank, of which there may be one. The first has the folder, and speaks for all.
-void run_train(const TrainCommand& command, const RanksPtr& ranks) {
-  const bool first = ranks->rank() == 0;
-  TrainSession session(command.run.quiet || !first, first && command.run.prints_text(), command.time_limit);
-  OpenRun opened;
-  ranks->together("the folder of the run", [&] {
-    if (first) opened = open_run(command);
-  });
-  const VitRunResult run = train_vit(ranks, opened.folder.get(), opened.settings, session.callbacks());
-  if (!first) return;
-  const std::string& folder = opened.folder->path();
-  if (run.training.outcome == TrainOutcome::stopped)
-    throw Interrupted(fmt::format(
-        "stopped at step {} of {}, all is saved; resume with: topomask train {} --resume --out {}",
-        run.training.step, run.training.steps, opened.settings.kind(), folder));
-  print_result(command, folder, run);
-}
-
 void add_train_vit_command(CLI::App& train, bool video) {
-  const auto command = std::make_shared<TrainCommand>();
-  command->video = video;
   VitSettings defaults = default_settings(video);
-  CLI::App* sub = train.add_subcommand(defaults.kind(), video ? "Train a video vision transformer on clips"
-                                                              : "Train a vision transformer on images");
-  sub->add_option("--config", command->config, "Settings from a TOML file; the command line wins over it")
-      ->type_name("FILE");
-  sub->add_option("--out", command->out,
-                  fmt::format("Folder of the run (default: runs/{}-ATTENTION-seed-SEED)", defaults.kind()))
-      ->type_name("DIR")
-      ->check(not_empty);
-  sub->add_flag("--resume", command->resume, "Resume the run in --out, to the same result");
-  sub->add_flag(
-      "--print-config", command->print_config,
-      "Print the settings that --config, the preset and the command line give, as a TOML file, and stop");
-  sub->add_option("--time-limit", command->time_limit, "Save and stop after this many seconds; 0: never")
-      ->capture_default_str();
-  add_training_rank_options(*sub, command->ranks);
   const Settings settings = list_settings(defaults);
-  add_setting_options(*sub, settings, command->given,
-                      video ? std::set<std::string>() : keys_of_clips(settings));
-  add_output_options(*sub, command->run);
-  sub->footer(
+  const std::string footer =
       (video ? "Clips" : "Images") + std::string(" (--data):\n") + image_data_forms(video) +
       "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
       "metrics.jsonl,\n"
@@ -134,23 +51,21 @@ void add_train_vit_command(CLI::App& train, bool video) {
       "for\n"
       "rounding. The first rank writes the folder. A run may be resumed with another number of ranks.\n"
       "Examples:\n" +
-      (video
-           ? "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
-             "  topomask train vivit --resume --out runs/clips\n"
-             "  topomask train vivit --config recipe.toml --data video-folder:data --device cuda"
-           : "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
-             "  topomask train vit --resume --out runs/grf\n"
-             "  topomask train vit --attention grf --ranks 2 --threads 1 --out runs/ranks\n"
-             "  torchrun --nproc-per-node 2 --no-python -- topomask train vit --out runs/ranks\n"
-             "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda"));
-  sub->callback([command] {
-    check(!command->resume || !command->out.empty(), "--resume: expected --out with the folder of the run");
-    if (command->print_config) return print_config(*command);
-    if (command->ranks.wanted())
-      return command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_train(*command, ranks); });
-    command->run.apply();
-    run_train(*command, Ranks::alone());
-  });
+      (video ? "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"
+               "  topomask train vivit --resume --out runs/clips\n"
+               "  topomask train vivit --config recipe.toml --data video-folder:data --device cuda"
+             : "  topomask train vit --attention grf --epochs 10 --out runs/grf\n"
+               "  topomask train vit --resume --out runs/grf\n"
+               "  topomask train vit --attention grf --ranks 2 --threads 1 --out runs/ranks\n"
+               "  torchrun --nproc-per-node 2 --no-python -- topomask train vit --out runs/ranks\n"
+               "  topomask train vit --config recipe.toml --data cifar10:data,train=1-3,val=4 --device cuda");
+  add_train_kind<VitSettings>(
+      train,
+      {defaults.kind(),
+       video ? "Train a video vision transformer on clips" : "Train a vision transformer on images",
+       "ATTENTION", "--config, the preset and the command line", footer},
+      settings, video ? std::set<std::string>() : keys_of_clips(settings),
+      {chosen_settings, train_vit, print_result});
 }
 
 }  // namespace

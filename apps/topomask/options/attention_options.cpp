@@ -20,7 +20,9 @@ void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
       ->group(kGroup);
 }
 
-void add_attention_options(CLI::App& command, AttentionOptions& options) {
+void add_attention_options(CLI::App& command, AttentionFlags& flags) {
+  AttentionOptions& options = flags.attention;
+  add_mask_options(command, flags.mask);
   add_choice(command, kGroup, "--kind", options.kind, "Which attention");
   add_choice(command, kGroup, "--feature-map", options.feature_map.kind, "phi of linear attention");
   command
@@ -36,6 +38,9 @@ void add_attention_options(CLI::App& command, AttentionOptions& options) {
   add_max_workspace_option(command, options);
   command.add_flag("--check-finite", options.check_finite, "Refuse q, k or v with a NaN or an infinity")
       ->group(kGroup);
+  add_device_option(command, flags.device);
+  add_rank_options(command, flags.ranks);
+  add_run_options(command, flags.run);
 }
 
 nlohmann::ordered_json plan_json(const AttentionPlan& plan) {

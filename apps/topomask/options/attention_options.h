@@ -5,12 +5,22 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "options/mask_options.h"
+#include "options/rank_options.h"
 #include "topomask/attention.h"
 
 namespace topomask::cli {
 
-// --kind, --feature-map, --epsilon, --num-features, --engine, --max-workspace, --check-finite
-void add_attention_options(CLI::App& command, AttentionOptions& options);
+// Of attention under a mask, alone or over ranks: those of the mask, --kind, --feature-map, --epsilon,
+// --num-features, --engine, --max-workspace, --check-finite, --device, those of ranks and of the run
+struct AttentionFlags {
+  RunOptions run;
+  MaskFlags mask;
+  AttentionOptions attention;
+  std::string device = "cpu";
+  RankFlags ranks;
+};
+void add_attention_options(CLI::App& command, AttentionFlags& flags);
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options);
 
 nlohmann::ordered_json plan_json(const AttentionPlan& plan);

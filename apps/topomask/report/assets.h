@@ -5,9 +5,9 @@
 
 namespace topomask::cli::assets {
 
-extern const std::string_view kPage, kScript;                  // of an image experiment
-extern const std::string_view kParticlePage, kParticleScript;  // of a particle experiment
-extern const std::string_view kStyle;
-extern const std::string_view kChartLibrary;  // empty where Chart.js was not found
+extern const std::string_view kPage, kStyle;                      // of all experiments
+extern const std::string_view kImageContent, kImageScript;        // of images
+extern const std::string_view kParticleContent, kParticleScript;  // of particles
+extern const std::string_view kChartLibrary;                      // empty where Chart.js was not found
 
 }  // namespace topomask::cli::assets

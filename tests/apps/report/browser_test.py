@@ -3,19 +3,14 @@
 Trains a few tiny models, writes their report, and looks at it with Chromium as a reader would.
 """
 
-import argparse
 import json
-import pathlib
 import re
 import struct
 import subprocess
 import sys
-import tempfile
-import unittest
 
-import browser as chromium
+import report_case
 
-SKIPPED = 77
 TINY = ["--data", "strokes:16,train=64,val=48", "--layers", "2", "--embedding", "16", "--mlp", "16", "--batch", "16",
         "--epochs", "2", "--warmup-epochs", "1", "--threads", "1"]
 DOWN = "\ue015"
@@ -49,31 +44,12 @@ def read_mask(folder, name):
     return [[values[(h * nodes + i) * nodes:(h * nodes + i + 1) * nodes] for i in range(nodes)] for h in range(heads)]
 
 
-class Report(unittest.TestCase):
-    def setUp(self):
-        self.page = self.browser
-        self.page.requested_urls()  # forget those of earlier pages
-        self.page.open(self.folder / "report.html")
-        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
-
-    def tearDown(self):
-        self.assertEqual(self.page.console(), [])
-
+class Report(report_case.ReportCase):
     def assert_row_shown(self, panel, name, layer, head, patch):
         row = read_mask(self.folder / name / "seed-0", f"layer.{layer}.{panel}")[head][patch]
         shown = self.page.run(SHARES)[0 if panel == "exact" else 1]
         for value, share in zip(row, shown, strict=True):
             self.assertAlmostEqual(100 * value / sum(row), share, delta=0.01 + 0.01 * max(shown))
-
-    def need_charts(self):
-        if not self.page.run("return typeof Chart !== 'undefined';"):
-            self.skipTest("topomask was built without Chart.js")
-
-    def test_fetches_nothing(self):
-        urls = self.page.requested_urls()
-        self.assertIn((self.folder / "report.html").as_uri(), urls)
-        for url in urls:
-            self.assertRegex(url, "^(file|data):")
 
     def test_draws_every_chart(self):
         self.need_charts()
@@ -149,65 +125,21 @@ class Report(unittest.TestCase):
           .find((dataset) => dataset.label === 'grf' && !dataset.band).data.map(({x}) => x);""")
         self.assertEqual(shown, epochs)
 
-    def test_light_dark_and_narrow(self):
-        background = "return getComputedStyle(document.body).backgroundColor;"
-        self.page.prefer_colours("light")
-        light = self.page.run(background)
-        self.page.prefer_colours("dark")
-        self.assertNotEqual(self.page.run(background), light)
-        self.page.click("#theme")  # the reader's word is the last
-        self.assertEqual(self.page.run(background), light)
-        self.page.narrow(360, 800)
-        self.page.open(self.folder / "report.html")
-        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
-        self.assertLessEqual(self.page.run("return document.documentElement.scrollWidth;"), 360)
-        self.page.narrow(0, 0)  # as the window is
-
-    def test_can_be_read_without_seeing_it(self):
-        count = lambda selector: self.page.run(f"return document.querySelectorAll({selector!r}).length;")
-        self.assertGreater(count("table th[scope]"), 0)
-        for unnamed in ("table th:not([scope])", "table:not(:has(caption))", "img:not([alt])",
-                        "canvas:not([aria-label])", "[role=img]:not([aria-label])"):
-            self.assertEqual(count(unnamed), 0, unnamed)
-        self.assertEqual(count("label select"), count("select"))
-
     def test_without_the_chart_library_there_are_tables(self):
         self.need_charts()
         text = (self.folder / "report.html").read_text()
         bare = re.sub(r"<script>/\*!\s+\* Chart\.js.*?</script>", "<script></script>", text, flags=re.DOTALL)
         self.assertLess(len(bare), len(text))
         (self.folder / "bare.html").write_text(bare)
-        self.page.open(self.folder / "bare.html")
-        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
+        self.open("bare.html")
         self.assertEqual(self.page.run("return document.getElementById('no-charts').hidden;"), False)
         self.assertGreater(self.page.run("return document.querySelectorAll('details.data[open] table').length;"), 2)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program", help="the built topomask")
-    parser.add_argument("--screenshots", type=pathlib.Path, help="write light.png, dark.png and narrow.png here")
-    parser.add_argument("--folder", type=pathlib.Path, help="with --screenshots: an experiment that is there already")
-    arguments = parser.parse_args()
-    missing = [name for name, path in zip(("chromedriver", "Chromium"), chromium.find_programs()) if path is None]
-    if missing:
-        print(f"skipped: {' and '.join(missing)} not installed (Debian packages chromium and chromium-driver)")
-        return SKIPPED
-    with tempfile.TemporaryDirectory() as scratch:
-        Report.folder = arguments.folder or pathlib.Path(scratch) / "table"
-        if arguments.folder:
-            command = ["report", arguments.folder]
-        else:
-            command = ["experiment", "image-table", "--variants", "linear,toeplitz,grf", "--seeds", "0-1",
-                       "--out", Report.folder, *TINY]
-        subprocess.run([arguments.program, *command, "--quiet"], check=True)
-        with chromium.Browser(scratch) as Report.browser:
-            if arguments.screenshots:
-                chromium.take_screenshots(Report.browser, Report.folder / "report.html", arguments.screenshots)
-                return 0
-            suite = unittest.defaultTestLoader.loadTestsFromTestCase(Report)
-            return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+def make_report(program, folder):
+    subprocess.run([program, "experiment", "image-table", "--variants", "linear,toeplitz,grf", "--seeds", "0-1",
+                    "--out", folder, *TINY, "--quiet"], check=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_case.main(__doc__, Report, make_report))

@@ -3,7 +3,6 @@
 Makes up the files of an experiment, writes their report, and looks at it with Chromium as a reader would.
 """
 
-import argparse
 import json
 import math
 import pathlib
@@ -14,9 +13,8 @@ import sys
 import tempfile
 import unittest
 
-import browser as chromium
+import report_case
 
-SKIPPED = 77
 STEPS, CAMERAS, SIDE, PARTICLES = 5, 2, 24, 1200
 SCORES = ("ssim", "ssim_moving", "psnr", "psnr_moving", "chamfer", "flow_arm", "flow_object")
 INKED = """const canvas = document.getElementById(arguments[0]);
@@ -101,24 +99,9 @@ def nearest(points, chosen, count):
     return sorted((i for i in range(len(points)) if i != chosen), key=squared)[:count]
 
 
-class Report(unittest.TestCase):
-    def setUp(self):
-        self.page = self.browser
-        self.page.requested_urls()  # forget those of earlier pages
-        self.page.open(self.folder / "report.html")
-        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
-
-    def tearDown(self):
-        self.assertEqual(self.page.console(), [])
-
+class Report(report_case.ReportCase):
     def text(self, selector):
         return self.page.run("return document.querySelector(arguments[0]).innerText;", selector)
-
-    def test_fetches_nothing(self):
-        urls = self.page.requested_urls()
-        self.assertIn((self.folder / "report.html").as_uri(), urls)
-        for url in urls:
-            self.assertRegex(url, "^(file|data):")
 
     def test_shows_the_table_of_a_step(self):
         rows = lambda: self.page.run("return [...document.querySelectorAll('#results tbody tr')].map((row) => row.innerText);")
@@ -132,8 +115,7 @@ class Report(unittest.TestCase):
         self.assertIn("</script><b>", self.page.run("return document.getElementById('config').textContent;"))
 
     def test_draws_curves_with_errors(self):
-        if not self.page.run("return typeof Chart !== 'undefined';"):
-            self.skipTest("topomask was built without Chart.js")
+        self.need_charts()
         datasets = "return Chart.getChart('curve-chart').data.datasets.map(({label, band, data}) => [label, !!band, data.length, data[0].y]);"
         shown = self.page.run(datasets)
         self.assertEqual([entry[0] for entry in shown if not entry[1]], ["grf", "mp", "none", "copy", "oracle"])
@@ -196,27 +178,6 @@ return image.decode().then(() => {
         self.page.choose("#cloud-step", "4")
         self.page.wait_for("document.getElementById('cloud-status').innerText.includes('step 5')")
 
-    def test_light_dark_and_narrow(self):
-        background = "return getComputedStyle(document.body).backgroundColor;"
-        self.page.prefer_colours("light")
-        light = self.page.run(background)
-        self.page.prefer_colours("dark")
-        self.assertNotEqual(self.page.run(background), light)
-        self.page.click("#theme")
-        self.assertEqual(self.page.run(background), light)
-        self.page.narrow(360, 800)
-        self.page.open(self.folder / "report.html")
-        self.page.wait_for("document.documentElement.dataset.ready === 'yes'")
-        self.assertLessEqual(self.page.run("return document.documentElement.scrollWidth;"), 360)
-        self.page.narrow(0, 0)  # as the window is
-
-    def test_can_be_read_without_seeing_it(self):
-        count = lambda selector: self.page.run(f"return document.querySelectorAll({selector!r}).length;")
-        for unnamed in ("table th:not([scope])", "table:not(:has(caption))", "img:not([alt])",
-                        "canvas:not([aria-label])", "[role=img]:not([aria-label])"):
-            self.assertEqual(count(unnamed), 0, unnamed)
-        self.assertEqual(count("label select"), count("select"))
-
 
 class OneRun(unittest.TestCase):
     """The report of a single run, and what is said of files that cannot be understood."""
@@ -258,30 +219,10 @@ class OneRun(unittest.TestCase):
             self.assertIn("expected a number from 1 for 'hops' in the metadata, got 'many'", self.report(folder).stderr)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program", help="the built topomask")
-    parser.add_argument("--screenshots", type=pathlib.Path, help="write light.png, dark.png and narrow.png here")
-    parser.add_argument("--folder", type=pathlib.Path, help="with --screenshots: an experiment that is there already")
-    arguments = parser.parse_args()
-    missing = [name for name, path in zip(("chromedriver", "Chromium"), chromium.find_programs()) if path is None]
-    if missing:
-        print(f"skipped: {' and '.join(missing)} not installed (Debian packages chromium and chromium-driver)")
-        return SKIPPED
-    OneRun.program = arguments.program
-    with tempfile.TemporaryDirectory() as scratch:
-        Report.folder = arguments.folder or pathlib.Path(scratch) / "table"
-        if not arguments.folder:
-            Report.points = make_experiment(Report.folder)
-        subprocess.run([arguments.program, "report", Report.folder, "--quiet"], check=True)
-        with chromium.Browser(scratch) as Report.browser:
-            if arguments.screenshots:
-                chromium.take_screenshots(Report.browser, Report.folder / "report.html", arguments.screenshots)
-                return 0
-            load = unittest.defaultTestLoader.loadTestsFromTestCase
-            suite = unittest.TestSuite([load(Report), load(OneRun)])
-            return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+def make_report(program, folder):
+    Report.points = make_experiment(folder)
+    subprocess.run([program, "report", folder, "--quiet"], check=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_case.main(__doc__, Report, make_report, OneRun))
