@@ -38,9 +38,9 @@ class QuietTorch {
 #endif
 };
 
-// A rank that has ended has closed its sockets. Gloo and the server of the TCP store write to them without MSG_NOSIGNAL, and the
-// signal would end this process without a word; ignored, the write fails and becomes our sentence. A handler
-// of the caller's own stays.
+// A rank that has ended has closed its sockets. Gloo and the server of the TCP store write to them without
+// MSG_NOSIGNAL, and the signal would end this process without a word; ignored, the write fails and becomes
+// our sentence. A handler of the caller's own stays.
 void ignore_closed_sockets();
 
 // Each rank says that it is there and of how many; a sentence where one is missing, twice there or counts
