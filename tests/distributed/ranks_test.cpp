@@ -80,7 +80,8 @@ TEST(Ranks, notice_that_a_rank_has_ended) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(30));
 }
 
-// Whether a write to a socket that the other side has closed returns an error. Ends a process that minds SIGPIPE.
+// Whether a write to a socket that the other side has closed returns an error. Ends a process that minds
+// SIGPIPE.
 bool survives_a_closed_socket() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
