@@ -72,6 +72,7 @@ class ToeplitzMask final : public Mask {
   ToeplitzMask(std::vector<std::int64_t> extent, at::Tensor offsets,
                OffsetTransform transform = OffsetTransform::none);
   std::string name() const override { return "toeplitz"; }
+  const std::vector<std::int64_t>& extent() const { return extent_; }
   std::int64_t num_nodes() const override { return num_nodes_; }
   std::int64_t heads() const override { return offsets_.size(0); }
   std::vector<at::Tensor> parameters() const override { return {offsets_}; }

@@ -46,6 +46,11 @@ std::span<const RankCountField> rank_count_fields();
 std::vector<RankCounts> count_ranks(const Graph& graph, const Partition& partition,
                                     const FeatureOptions& options);
 
+// Bytes that such a rank sends in a forward pass of m query and key features and d values per head, float32:
+// rows of K and V once for each rank that needs them, or a partial sum and a sum for each shared column.
+double forward_bytes(const RankCounts& counts, Engine engine, std::int64_t heads, std::int64_t m,
+                     std::int64_t d);
+
 struct RankPlanOptions {
   std::int64_t ranks = 2;
   PartitionMethod method = PartitionMethod::metis;

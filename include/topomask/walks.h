@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topomask/graph.h"
@@ -46,6 +47,9 @@ struct WalkOptions {
 
 // Throws if the options make no sense together; every function that takes WalkOptions calls it first.
 void check_walk_options(const WalkOptions& options);
+
+// Sets `length` and `survival` from "geometric", "fixed" or "survival:S0,S1,..."; errors begin with `what`.
+void parse_length(WalkOptions& options, std::string_view text, std::string_view what);
 
 // S(0..max_hops) of the options' length law.
 std::vector<double> survival_function(const WalkOptions& options);

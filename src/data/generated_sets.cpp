@@ -25,6 +25,24 @@ Amounts amounts_from(DataSpec& spec, std::int64_t train, std::int64_t validation
           spec.number<std::uint64_t>("seed", 0, 0, ~std::uint64_t{0})};
 }
 
+// What strokes and motion share: cells on a grid, and how well they can be seen.
+template <class Options>
+Amounts read_cells(DataSpec& spec, Options& options) {
+  options.size = spec.size(6, kLargestSide);
+  options.cell = spec.number<int>("cell", options.cell, 3, 64);
+  options.coupling = spec.number<double>("coupling", options.coupling, 0, 100);
+  options.noise = spec.number<double>("noise", options.noise, 0, 10);
+  const Amounts amounts = amounts_from(spec, 8000, 2000);
+  spec.finish();
+  if (options.grid() < 2)
+    spec.complain(fmt::format("{} pixels do not hold two cells of {}", options.size, options.cell));
+  return amounts;
+}
+
+int patch_of(int size) {
+  return size % 4 == 0 ? 4 : size % 2 == 0 ? 2 : 1;
+}
+
 // Labels take turns, so the classes are balanced; the order of an epoch is shuffled anyway.
 template <class Draw>
 ImageSet generate(std::int64_t count, int size, int frames, int classes, std::uint64_t seed,
@@ -58,16 +76,8 @@ ImageData generate_both(const Amounts& amounts, int size, std::vector<std::strin
 
 ImageData open_strokes(DataSpec& spec, const ImageDataOptions&) {
   StrokesOptions options;
-  options.size = spec.size(6, kLargestSide);
   options.classes = spec.number<int>("classes", options.classes, 2, 5);
-  options.cell = spec.number<int>("cell", options.cell, 3, 64);
-  options.coupling = spec.number<double>("coupling", options.coupling, 0, 100);
-  options.noise = spec.number<double>("noise", options.noise, 0, 10);
-  const Amounts amounts = amounts_from(spec, 8000, 2000);
-  spec.finish();
-  if (options.grid() < 2) {
-    spec.complain(fmt::format("{} pixels do not hold two cells of {}", options.size, options.cell));
-  }
+  const Amounts amounts = read_cells(spec, options);
   std::vector<std::string> names;
   for (int c = 0; c < options.classes; ++c) {
     names.push_back(c == 0 ? "parallel"
@@ -94,23 +104,15 @@ ImageData open_pathfinder(DataSpec& spec, const ImageDataOptions&) {
   ImageData data = generate_both(
       amounts, options.size, {"two curves", "one curve"},
       [&](int label, std::uint64_t seed, std::uint8_t* out) { draw_pathfinder(options, label, seed, out); });
-  data.patch_size = options.size % 4 == 0 ? 4 : options.size % 2 == 0 ? 2 : 1;
+  data.patch_size = patch_of(options.size);
   return data;
 }
 
 ImageData open_motion(DataSpec& spec, const ImageDataOptions&) {
   MotionOptions options;
-  options.size = spec.size(6, kLargestSide);
   options.frames = spec.number<int>("frames", options.frames, 2, 256);
-  options.cell = spec.number<int>("cell", options.cell, 3, 64);
-  options.coupling = spec.number<double>("coupling", options.coupling, 0, 100);
   options.surplus = spec.number<double>("surplus", options.surplus, 0, 6);
-  options.noise = spec.number<double>("noise", options.noise, 0, 10);
-  const Amounts amounts = amounts_from(spec, 8000, 2000);
-  spec.finish();
-  if (options.grid() < 2) {
-    spec.complain(fmt::format("{} pixels do not hold two cells of {}", options.size, options.cell));
-  }
+  const Amounts amounts = read_cells(spec, options);
   ImageData data = generate_both(
       amounts, options.size, {"clockwise", "counter-clockwise"},
       [&](int label, std::uint64_t seed, std::uint8_t* out) { draw_motion(options, label, seed, out); },
@@ -194,7 +196,7 @@ ImageData open_moving_digits(DataSpec& spec, const ImageDataOptions& options) {
     if (kind != DigitLabels::both) break;
     for (const char* drift : kDriftNames) data.class_names.push_back(digit + " " + drift);
   }
-  data.patch_size = size % 4 == 0 ? 4 : size % 2 == 0 ? 2 : 1;
+  data.patch_size = patch_of(size);
   return data;
 }
 

@@ -273,8 +273,7 @@ at::Tensor attend_by_columns(const std::shared_ptr<Symbolic>& symbolic, const at
   state->symbolic = symbolic;
   AttentionShape shape = AttentionShape::of(q, v);
   shape.num_nodes = symbolic->graph->largest_part();
-  constexpr std::int64_t kWorkspace = std::int64_t{2} << 30;
-  state->block = feature_block(shape, options.max_workspace > 0 ? options.max_workspace : kWorkspace);
+  state->block = feature_block(shape, options.max_workspace > 0 ? options.max_workspace : kColumnWorkspace);
   return divide_by_normaliser(ColumnsAttention::apply(q, k, with_ones(v), f, state),
                               options.normaliser_guard);
 }

@@ -65,6 +65,9 @@ struct MaskColumns {
 MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features,
                               c10::Device device);
 
+// Bytes that the feature engine takes for a block of features where nobody says how many.
+inline constexpr std::int64_t kColumnWorkspace = std::int64_t{2} << 30;
+
 // sum over columns of (entries of Phi) x (entries of Psi), and the entries of both, over all ranks.
 // Collective.
 struct PairCounts {

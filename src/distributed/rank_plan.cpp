@@ -55,12 +55,8 @@ double bytes_once_of(const RankCounts& counts, const RankPlanOptions& options, W
   return bytes;
 }
 
-// In a forward pass; see fewest_bytes of `bench distributed`.
 double forward_bytes(const RankCounts& counts, const RankPlanOptions& options, Engine engine) {
-  const auto heads = static_cast<double>(options.heads), m = static_cast<double>(options.channels),
-             d = static_cast<double>(options.values);
-  if (engine == Engine::mask) return counts.mask_sends * heads * (m + d) * kNumber;
-  return (counts.key_columns + counts.query_sends) * heads * m * (d + 1) * kNumber;
+  return forward_bytes(counts, engine, options.heads, options.channels, options.values);
 }
 
 // Gradients of K and V go back to their owners; those of f, [heads, terms], to every rank. The feature engine
@@ -106,8 +102,8 @@ std::vector<RankMemory> memory_of(const RankCounts& c, const RankPlanOptions& op
   } else {
     parts.push_back({"features by column", of_features});
     const double columns = c.nodes + std::max(c.query_columns, c.key_columns);
-    // One block of features at a time: as much as the attention of distributed_attention.cpp allows itself.
-    constexpr double kWorkspace = 2.0 * (1LL << 30);
+    // One block of features at a time.
+    constexpr auto kWorkspace = static_cast<double>(kColumnWorkspace);
     const double whole = 6 * kNumber * heads * m * (d + 1) * columns;
     parts.push_back({"sums of columns", std::min(whole, std::max(kWorkspace, whole / m))});
   }
@@ -165,6 +161,14 @@ std::string seconds_text(double seconds) {
 }
 
 }  // namespace
+
+double forward_bytes(const RankCounts& counts, Engine engine, std::int64_t heads, std::int64_t m,
+                     std::int64_t d) {
+  const double sent = engine == Engine::mask
+                          ? counts.mask_sends * static_cast<double>(m + d)
+                          : (counts.key_columns + counts.query_sends) * static_cast<double>(m * (d + 1));
+  return sent * static_cast<double>(heads) * kNumber;
+}
 
 RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {

@@ -1,7 +1,9 @@
 #include "topomask/graph_spec.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/meshgrid.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,31 +113,16 @@ class Arguments {
 
 // The cells of a grid, by their coordinates.
 at::Tensor cells_of(const std::vector<std::int64_t>& extent) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : extent) count *= size;
-  const auto dimension = static_cast<std::int64_t>(extent.size());
-  at::Tensor points = at::empty({count, dimension}, at::kFloat);
-  float* out = points.mutable_data_ptr<float>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t rest = i;
-    for (std::int64_t d = dimension - 1; d >= 0; rest /= extent[d], --d)
-      out[i * dimension + d] = static_cast<float>(rest % extent[d]);
-  }
-  return points;
+  std::vector<at::Tensor> axes;
+  for (const std::int64_t size : extent) axes.push_back(at::arange(size, at::kLong).to(at::kFloat));
+  return at::stack(at::meshgrid(axes, "ij"), -1).flatten(0, -2);
 }
 
-Graph make_path(Arguments& arguments) {
+template <Graph (*build_line)(std::int64_t)>
+Graph make_line(Arguments& arguments) {
   const auto num_nodes = arguments.size("the number of nodes");
   arguments.finish();
-  Graph graph = path_graph(num_nodes);
-  if (arguments.want_points) arguments.points = cells_of({num_nodes});
-  return graph;
-}
-
-Graph make_cycle(Arguments& arguments) {
-  const auto num_nodes = arguments.size("the number of nodes");
-  arguments.finish();
-  Graph graph = cycle_graph(num_nodes);
+  Graph graph = build_line(num_nodes);
   if (arguments.want_points) arguments.points = cells_of({num_nodes});
   return graph;
 }
@@ -248,8 +235,8 @@ struct Generator {
 
 constexpr std::array kGenerators = {
     Generator{"karate", "karate", "Zachary's karate club: 34 nodes, 78 edges", "karate", make_karate},
-    Generator{"path", "path:N", "N nodes in a row", "path:100", make_path},
-    Generator{"cycle", "cycle:N", "N nodes in a ring", "cycle:100", make_cycle},
+    Generator{"path", "path:N", "N nodes in a row", "path:100", make_line<path_graph>},
+    Generator{"cycle", "cycle:N", "N nodes in a ring", "cycle:100", make_line<cycle_graph>},
     Generator{"grid", "grid:H[xW[xD]][,diagonals][,wrap]", "A grid; with diagonals, or wrapped to a torus",
               "grid:32x32", make_grid},
     Generator{"hypercube", "hypercube:D", "2^D nodes that differ in one bit from their neighbours",

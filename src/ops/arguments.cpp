@@ -27,11 +27,32 @@ MaskRequest request_of(std::string_view mask, std::string_view settings) {
   return request;
 }
 
-FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> elsewhere) {
+FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> also) {
+  static constexpr std::initializer_list<const char*> kOfMasks = {"init", "key_init", "ensembles",
+                                                                  "shared_walks", "normalise"};
   MaskRequest request = request_of("grf", settings);
-  for (const char* name : elsewhere)
-    check(!request.settings.contains(name), "walks: there is no setting '{}' here", name);
+  for (const auto& elsewhere : {also, kOfMasks}) {
+    for (const char* name : elsewhere)
+      check(!request.settings.contains(name), "walks: there is no setting '{}' here", name);
+  }
   return plan_walk_mask(std::move(request)).features;
+}
+
+AttentionOptions attention_options(std::string_view kind, std::string_view feature_map,
+                                   std::string_view engine, std::optional<double> epsilon,
+                                   std::optional<std::int64_t> num_features, std::int64_t feature_seed) {
+  AttentionOptions options;
+  options.kind = parse_word<AttentionKind>("kind", kind);
+  options.feature_map.kind = parse_word<FeatureMapKind>("feature_map", feature_map);
+  options.feature_map.epsilon = epsilon.value_or(options.feature_map.epsilon);
+  options.feature_map.num_features = num_features.value_or(options.feature_map.num_features);
+  options.feature_map.seed = static_cast<std::uint64_t>(feature_seed);
+  options.engine = parse_word<Engine>("engine", engine);
+  return options;
+}
+
+NodeKernel kernel_of(std::string_view text) {
+  return text.empty() ? NodeKernel() : NodeKernel::parse(std::string(text));
 }
 
 Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, bool directed) {

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "core/check.h"
+#include "topomask/attention.h"
 #include "topomask/graph.h"
+#include "topomask/kernels.h"
 #include "topomask/mask_catalogue.h"
 #include "topomask/walks.h"
 #include "topomask/words.h"
@@ -31,10 +33,14 @@ Graph graph_from(const at::Tensor& row_ptr, const at::Tensor& col, const at::Ten
 
 // A mask as settings describe it: a JSON object of texts, with the names and defaults of the catalogue.
 MaskRequest request_of(std::string_view mask, std::string_view settings);
-// The walks of "grf" alone. Settings in `elsewhere` mean nothing to the caller and are errors.
-FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> elsewhere);
-// For callers that know no masks.
-inline constexpr auto kOfMasks = {"init", "key_init", "ensembles", "shared_walks", "normalise"};
+// The walks of "grf" alone. Settings of the mask around them are errors, and so are those in `also`.
+FeatureOptions walks_of(std::string_view settings, std::initializer_list<const char*> also = {});
+
+// What is not given is the library's default; "" is the default kernel.
+AttentionOptions attention_options(std::string_view kind, std::string_view feature_map,
+                                   std::string_view engine, std::optional<double> epsilon,
+                                   std::optional<std::int64_t> num_features, std::int64_t feature_seed);
+NodeKernel kernel_of(std::string_view text);
 
 // Throws unless this build of the library computes where the tensor is.
 void check_place(const char* op, const char* argument, const at::Tensor& tensor);

@@ -37,13 +37,8 @@ struct Settings {
   bool check_finite = false;
 
   AttentionOptions options() const {
-    AttentionOptions result;
-    result.kind = parse_word<AttentionKind>("kind", kind);
-    result.feature_map.kind = parse_word<FeatureMapKind>("feature_map", feature_map);
-    result.feature_map.epsilon = epsilon.value_or(result.feature_map.epsilon);
-    result.feature_map.num_features = num_features.value_or(result.feature_map.num_features);
-    result.feature_map.seed = static_cast<std::uint64_t>(feature_seed);
-    result.engine = parse_word<Engine>("engine", engine);
+    AttentionOptions result =
+        attention_options(kind, feature_map, engine, epsilon, num_features, feature_seed);
     result.normaliser_guard = guard.value_or(result.normaliser_guard);
     result.max_workspace = max_workspace.value_or(result.max_workspace);
     result.check_finite = check_finite;

@@ -44,39 +44,6 @@ struct MaskHandle : torch::CustomClassHolder {
 };
 using HandlePtr = c10::intrusive_ptr<MaskHandle>;
 
-AttentionOptions options_of(const std::string& kind, const std::string& feature_map,
-                            const std::string& engine, std::optional<double> epsilon,
-                            std::optional<std::int64_t> num_features, std::int64_t feature_seed) {
-  AttentionOptions options;
-  options.kind = parse_word<AttentionKind>("kind", kind);
-  options.feature_map.kind = parse_word<FeatureMapKind>("feature_map", feature_map);
-  options.feature_map.epsilon = epsilon.value_or(options.feature_map.epsilon);
-  options.feature_map.num_features = num_features.value_or(options.feature_map.num_features);
-  options.feature_map.seed = static_cast<std::uint64_t>(feature_seed);
-  options.engine = parse_word<Engine>("engine", engine);
-  return options;
-}
-
-// The plan in words.
-std::string plan_text(const std::string& graph, std::int64_t ranks, const std::string& device,
-                      const std::string& method, const std::string& walks, std::int64_t heads,
-                      std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
-                      std::optional<double> link_bandwidth) {
-  RankPlanOptions options;
-  options.ranks = ranks;
-  options.device = device;
-  options.method = parse_word<PartitionMethod>("partition", method);
-  const WalkMaskPlan mask = plan_walk_mask(request_of("grf", walks));
-  options.normalisation = mask.normalisation;
-  options.features = mask.features;
-  options.heads = heads;
-  options.channels = m.value_or(options.channels);
-  options.values = d.value_or(options.values);
-  options.learned = learned;
-  options.link_bandwidth = link_bandwidth.value_or(options.link_bandwidth);
-  return plan_ranks(graph, options).to_string();
-}
-
 // A call that holds any number of collectives.
 struct Calls : torch::CustomClassHolder {
   GraphPtr from_shards(const std::string& folder, const std::string& group) {
@@ -95,6 +62,25 @@ struct Calls : torch::CustomClassHolder {
     });
   }
   std::int64_t ranks(const std::string& group) { return ranks_of(group)->size(); }
+  // The plan in words.
+  std::string plan(const std::string& graph, std::int64_t ranks, const std::string& device,
+                   const std::string& method, const std::string& walks, std::int64_t heads,
+                   std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
+                   std::optional<double> link_bandwidth) {
+    RankPlanOptions options;
+    options.ranks = ranks;
+    options.device = device;
+    options.method = parse_word<PartitionMethod>("partition", method);
+    const WalkMaskPlan mask = plan_walk_mask(request_of("grf", walks));
+    options.normalisation = mask.normalisation;
+    options.features = mask.features;
+    options.heads = heads;
+    options.channels = m.value_or(options.channels);
+    options.values = d.value_or(options.values);
+    options.learned = learned;
+    options.link_bandwidth = link_bandwidth.value_or(options.link_bandwidth);
+    return plan_ranks(graph, options).to_string();
+  }
   GraphPtr from_graph(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                       bool directed, const at::Tensor& assignment, const std::string& group) {
     const RanksPtr ranks = ranks_of(group);
@@ -114,7 +100,7 @@ struct Calls : torch::CustomClassHolder {
                        const std::string& engine, std::optional<double> epsilon,
                        std::optional<std::int64_t> num_features, std::int64_t feature_seed) {
     const AttentionOptions options =
-        options_of(kind, feature_map, engine, epsilon, num_features, feature_seed);
+        attention_options(kind, feature_map, engine, epsilon, num_features, feature_seed);
     if (!mask) return topomask::attention(q, k, v, ranks_of(group), options);
     return topomask::attention(q, k, v, *(*mask)->mask->with_f(f.value_or(at::Tensor())), options);
   }
@@ -141,13 +127,7 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
       .def("from_shards", &Calls::from_shards)
       .def("write_shards", &Calls::write_shards)
       .def("ranks", &Calls::ranks)
-      .def("plan",
-           [](const c10::intrusive_ptr<Calls>&, const std::string& graph, std::int64_t ranks,
-              const std::string& device, const std::string& method, const std::string& walks,
-              std::int64_t heads, std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
-              std::optional<double> link_bandwidth) {
-             return plan_text(graph, ranks, device, method, walks, heads, m, d, learned, link_bandwidth);
-           })
+      .def("plan", &Calls::plan)
       .def("from_graph", &Calls::from_graph)
       .def("from_edges", &Calls::from_edges)
       .def("attention", &Calls::attention);

@@ -24,15 +24,14 @@ FeatureOptions with_ensemble(FeatureOptions options, std::int64_t ensemble) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> sample_features_op(
     const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight, std::string_view walks,
     std::int64_t ensemble) {
-  const FeatureOptions options = with_ensemble(walks_of(walks, kOfMasks), ensemble);
+  const FeatureOptions options = with_ensemble(walks_of(walks), ensemble);
   WalkFeatures features =
       sample_walk_features(graph_from(row_ptr, col, weight, true), options.walks, options.importance_weights);
   return {features.row_ptr, features.col, features.deposit_ptr, features.hop, features.load};
 }
 
 WalkOptions paths_of(std::string_view walks) {
-  return walks_of(walks, {"importance_weights", "init", "key_init", "ensembles", "shared_walks", "normalise"})
-      .walks;
+  return walks_of(walks, {"importance_weights"}).walks;
 }
 
 at::Tensor sample_walks_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
@@ -60,16 +59,14 @@ std::string plan_ensembles_op(const at::Tensor& row_ptr, const at::Tensor& col, 
   request.confidence = confidence.value_or(request.confidence);
   request.features = features.value_or(request.features);
   request.channels = channels.value_or(request.channels);
-  return compare_ensembles(graph_from(row_ptr, col, weight, directed),
-                           kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)),
-                           walks_of(walks, kOfMasks), request)
+  return compare_ensembles(graph_from(row_ptr, col, weight, directed), kernel_of(kernel), walks_of(walks),
+                           request)
       .to_string();
 }
 
 at::Tensor exact_kernel_op(const at::Tensor& row_ptr, const at::Tensor& col, const at::Tensor& weight,
                            bool directed, std::string_view kernel) {
-  return exact_kernel(graph_from(row_ptr, col, weight, directed),
-                      kernel.empty() ? NodeKernel() : NodeKernel::parse(std::string(kernel)));
+  return exact_kernel(graph_from(row_ptr, col, weight, directed), kernel_of(kernel));
 }
 
 WalkFeatures features_from(const at::Tensor& deposit_ptr, const at::Tensor& hop, const at::Tensor& load) {

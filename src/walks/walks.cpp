@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/numbers.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/sample.h"
 #include "walks/gpu.h"
@@ -14,7 +15,6 @@ namespace topomask {
 namespace {
 // The counter of a repelling draw holds (hop, block of offsets) in 15 + 17 bits; see RepellingGroup.
 constexpr std::int64_t kMaxWalks = std::int64_t{1} << 19;
-constexpr int kMaxHops = 32767;
 }  // namespace
 
 void check_walk_options(const WalkOptions& options) {
@@ -46,6 +46,17 @@ void check_walk_options(const WalkOptions& options) {
             k, survival[k], k - 1, survival[k - 1]);
     }
   }
+}
+
+void parse_length(WalkOptions& options, std::string_view text, std::string_view what) {
+  constexpr std::string_view kSurvival = "survival:";
+  if (text.starts_with(kSurvival)) {
+    options.length = LengthLaw::survival;
+    options.survival = parse_numbers(text.substr(kSurvival.size()), what);
+    return;
+  }
+  options.length = parse_word<LengthLaw>(what, text);
+  check(options.length != LengthLaw::survival, "{}: expected survival:S0,S1,..., got '{}'", what, text);
 }
 
 std::vector<double> survival_function(const WalkOptions& options) {

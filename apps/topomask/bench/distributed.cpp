@@ -16,6 +16,7 @@
 #include "options/attention_options.h"
 #include "table.h"
 #include "topomask/device.h"
+#include "topomask/rank_plan.h"
 
 namespace topomask::cli {
 namespace {
@@ -39,19 +40,19 @@ double process_cpu_seconds() {
 // Of one rank, in the order of the columns below.
 enum Column { kNodes, kInterior, kHalo, kEntries, kSent, kFloor, kMemory, kColumns };
 
-// Bytes that this rank must send in a forward pass, float32: rows of K and V once for each rank that needs
-// them, or a partial sum and a sum for each shared column.
+// Bytes that this rank must send in a forward pass.
 std::int64_t fewest_bytes(const DistributedGrfMask& mask, Engine engine, std::int64_t heads,
-                          std::int64_t channels) {
-  std::int64_t bytes = 0;
+                          std::int64_t features, std::int64_t channels) {
+  double bytes = 0;
   for (std::int64_t set = 0; set < mask.num_sets(); ++set) {
-    const DistributedGrfMask::Counts counts = mask.counts(engine, set);
-    const std::int64_t of_head = engine == Engine::mask
-                                     ? counts.sends * 2 * channels
-                                     : (counts.key_columns + counts.query_sends) * channels * (channels + 1);
-    bytes += of_head * 4 * heads / mask.num_sets();
+    const DistributedGrfMask::Counts counted = mask.counts(engine, set);
+    RankCounts counts;
+    counts.mask_sends = static_cast<double>(counted.sends);
+    counts.key_columns = static_cast<double>(counted.key_columns);
+    counts.query_sends = static_cast<double>(counted.query_sends);
+    bytes += forward_bytes(counts, engine, heads / mask.num_sets(), features, channels);
   }
-  return bytes;
+  return static_cast<std::int64_t>(bytes);
 }
 
 void run_bench_distributed(const BenchDistributedCommand& command, const RanksPtr& ranks) {
@@ -107,8 +108,8 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
   own[kHalo] = counts.halo;
   own[kEntries] = counts.entries;
   own[kSent] = sent;
-  own[kFloor] =
-      fewest_bytes(*mask, engine, command.heads, options.feature_map.output_features(command.channels));
+  own[kFloor] = fewest_bytes(*mask, engine, command.heads,
+                             options.feature_map.output_features(command.channels), command.channels);
   own[kMemory] = device.is_cuda() ? peak_memory(device) : peak_memory_bytes();
   const at::Tensor all = ranks->all_gather(at::tensor(own, at::kLong), "the figures");
   if (ranks->rank() != 0) return;

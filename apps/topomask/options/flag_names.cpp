@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 namespace topomask::cli {
 namespace {
@@ -36,8 +35,7 @@ std::string flag_of_argument(const CLI::App& command, std::string_view argument)
     if (other.argument == argument && is_given(command, std::string(other.flag)))
       return std::string(other.flag);
   }
-  std::string flag = "--" + std::string(argument);
-  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string flag = flag_of(argument);
   return is_given(command, flag) ? flag : "";
 }
 
@@ -49,6 +47,12 @@ bool ends_argument(std::string_view rest) {
 }
 
 }  // namespace
+
+std::string flag_of(std::string_view argument) {
+  std::string flag = "--" + std::string(argument);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
 
 std::string with_flag_name(const CLI::App& command, const std::string& message) {
   const std::string_view text = message, first = first_word(text), after = text.substr(first.size());

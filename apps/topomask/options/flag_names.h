@@ -3,8 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 
 namespace topomask::cli {
+
+std::string flag_of(std::string_view argument);  // num_walks -> --num-walks
 
 // "walks: p_halt must be ..." -> "--p-halt must be ...", where the command was given that flag; else the
 // message as it is.

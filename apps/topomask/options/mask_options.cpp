@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "options/flag_names.h"
 #include "options/mask_parameters.h"
 #include "topomask/kernels.h"
 #include "topomask/mask_catalogue.h"
@@ -16,13 +17,6 @@ namespace topomask::cli {
 namespace {
 
 constexpr const char* kMaskGroup = "Mask";
-
-// num_walks -> --num-walks
-std::string flag_of(std::string_view name) {
-  std::string flag = "--" + std::string(name);
-  std::replace(flag.begin() + 2, flag.end(), '_', '-');
-  return flag;
-}
 
 // What other options say: --seed, --normalise, and the mask's own name.
 bool is_said_elsewhere(std::string_view setting) {
@@ -160,11 +154,8 @@ MaskPtr MaskFlags::make(std::uint64_t seed, c10::Device device) const {
   if (const std::string advice = mask_advice(wanted); !advice.empty())
     fmt::print(stderr, "topomask: warning: {}\n", advice);
   MaskPtr mask = make_mask(wanted);
-  if (name == "toeplitz") {
-    std::string extent = wanted.settings.at("extent");
-    std::replace(extent.begin(), extent.end(), 'x', ',');
-    check_grid(loaded, parse_integers(extent, "--extent"));
-  }
+  if (const auto* toeplitz = dynamic_cast<const ToeplitzMask*>(mask.get()))
+    check_grid(loaded, toeplitz->extent());
   if (!out_parameters.empty()) write_mask_parameters(out_parameters, info, *mask);
   return global_tokens == 0 ? mask : std::make_shared<GlobalTokensMask>(mask, global_tokens);
 }

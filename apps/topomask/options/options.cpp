@@ -2,33 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <string_view>
-
-#include "core/check.h"
 #include "core/parallel.h"
 #include "options/choices.h"
 #include "topomask/graph_io.h"
 
 namespace topomask::cli {
 namespace {
-
-template <class Number>
-std::vector<Number> parse_list(std::string_view list, const std::string& flag, const char* kind) {
-  std::vector<Number> numbers;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string_view item = list.substr(begin, end - begin);
-    Number number{};
-    const auto [stop, status] = std::from_chars(item.data(), item.data() + item.size(), number);
-    check(status == std::errc() && stop == item.data() + item.size(), "{}: '{}' in '{}' is not a {}", flag,
-          item, list, kind);
-    numbers.push_back(number);
-    begin = end + 1;
-  }
-  return numbers;
-}
 
 constexpr const char* kGraphGroup = "Graph";
 constexpr const char* kWalkGroup = "Walks";
@@ -161,15 +140,9 @@ FeatureOptions WalkFlags::to_feature_options(std::int64_t num_walks, std::uint64
   walks.seed = seed;
   walks.p_halt = p_halt;
   if (max_hops) walks.max_hops = *max_hops;
-  constexpr std::string_view kSurvival = "survival:";
-  if (length.starts_with(kSurvival)) {
-    walks.length = LengthLaw::survival;
-    walks.survival = parse_numbers(length.substr(kSurvival.size()), "--length");
-    if (!max_hops) walks.max_hops = static_cast<int>(walks.survival.size()) - 1;
-  } else {
-    walks.length = parse_word<LengthLaw>("--length", length);
-    check(walks.length != LengthLaw::survival, "--length: expected survival:S0,S1,..., got '{}'", length);
-  }
+  parse_length(walks, length, "--length");
+  if (walks.length == LengthLaw::survival && !max_hops)
+    walks.max_hops = static_cast<int>(walks.survival.size()) - 1;
   check_walk_options(walks);
   return options;
 }
