@@ -14,9 +14,9 @@ namespace topomask {
 template <>
 std::span<const Word<FrameOrder>> words<FrameOrder>() {
   static constexpr Word<FrameOrder> kWords[] = {
-      {FrameOrder::given, "given", ""},
+      {FrameOrder::given, "given", "as in the clip"},
       {FrameOrder::shuffled, "shuffled", "all frames in a random order"},
-      {FrameOrder::single, "single", "one random frame in place of all"},
+      {FrameOrder::single, "single", "one random frame, repeated"},
   };
   return kWords;
 }

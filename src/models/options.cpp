@@ -15,14 +15,14 @@ std::span<const Word<AttentionVariant>> words<AttentionVariant>() {
       {AttentionVariant::softmax_grf_bias, "softmax+grf-bias", "the mask of grf added to the logits"},
       {AttentionVariant::linear, "linear", "unmasked"},
       {AttentionVariant::performer, "performer", "unmasked, positive random features of softmax (FAVOR+)"},
-      {AttentionVariant::performer_grf, "performer+grf", "these with the mask of grf"},
+      {AttentionVariant::performer_grf, "performer+grf", "performer with the mask of grf"},
       {AttentionVariant::toeplitz, "toeplitz", "|b| with one parameter per offset between two patches"},
       {AttentionVariant::power_series, "power-series", "|M| exactly, grf with infinitely many walks"},
       {AttentionVariant::grf, "grf", "|Phi Phi^T|, graph random features"},
       {AttentionVariant::grf_asymmetric, "grf-asymmetric", "|Phi|, one-hot keys"},
       {AttentionVariant::ad_hoc, "ad-hoc", "grf without importance weights"},
       {AttentionVariant::learned_features, "learned-features", "|F F^T|, N learned numbers per patch"},
-      {AttentionVariant::neighbours, "neighbours", "1 within a few steps on the patch graph, else 0"},
+      {AttentionVariant::neighbours, "neighbours", "1 within a few hops on the patch graph, else 0"},
   };
   return kWords;
 }
@@ -31,7 +31,7 @@ template <>
 std::span<const Word<Encoder>> words<Encoder>() {
   static constexpr Word<Encoder> kWords[] = {
       {Encoder::image, "image", "single images"},
-      {Encoder::factorised, "factorised", "patches of each moment, then moments"},
+      {Encoder::factorised, "factorised", "patches of one time step, then time steps"},
       {Encoder::joint, "joint", "all tubelets at once"},
   };
   return kWords;
@@ -40,8 +40,8 @@ std::span<const Word<Encoder>> words<Encoder>() {
 template <>
 std::span<const Word<Pooling>> words<Pooling>() {
   static constexpr Word<Pooling> kWords[] = {
-      {Pooling::mean, "mean", "over all patches"},
-      {Pooling::cls, "cls", "a token of its own"},
+      {Pooling::mean, "mean", "average over all patches"},
+      {Pooling::cls, "cls", "an extra token"},
   };
   return kWords;
 }

@@ -11,7 +11,7 @@ std::span<const Word<LocalLayer>> words<LocalLayer>() {
   static constexpr Word<LocalLayer> kWords[] = {
       {LocalLayer::grf, "grf", "linear attention under a GRF mask on nearest neighbours"},
       {LocalLayer::message_passing, "mp", "message passing through anchors"},
-      {LocalLayer::none, "none", "unmasked linear attention again"},
+      {LocalLayer::none, "none", "a second global block: unmasked linear attention"},
       {LocalLayer::softmax, "softmax", "softmax attention over nearest neighbours"},
   };
   return kWords;

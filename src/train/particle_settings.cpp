@@ -26,63 +26,66 @@ ParticleSettings::ParticleSettings() {
 Settings list_settings(ParticleSettings& s) {
   Settings list;
   list.section("data");
-  list.add("data", s.data, "Folder of 'topomask simulate robot'");
-  list.add("size", s.size, "Pixels of a frame, both ways; 0: as the data set says");
-  list.add("cache", s.cache, "Keep rendered frames in memory", "Render frames anew each time");
+  list.add("data", s.data, "Folder written by 'topomask simulate robot'");
+  list.add("size", s.size, "Width and height of a frame in pixels; 0: as in the data set");
+  list.add("cache", s.cache, "Keep rendered frames in memory",
+           "Render frames again whenever they are needed");
   list.add("validation-every", s.task.validation_every,
-           "One episode in so many is for validation; 0: all are for training and validation");
-  list.add("batch", s.task.batch, "Windows in a batch");
+           "Every N-th episode is for validation; 0: all episodes are for training and for validation");
+  list.add("batch", s.task.batch, "Windows of frames per batch");
 
   list.section("model");
   InterlacerOptions& i = s.task.model.interlacer;
   list.add_choice("local", i.local, "Local layer of the Interlacer");
-  list.add("particles", s.task.model.particles, "Particles of the last frame that is seen");
-  list.add("past-share", s.task.model.past_share, "The frame before has one particle for so many");
+  list.add("particles", s.task.model.particles, "Particles of the last observed frame");
+  list.add("past-share", s.task.model.past_share, "The frame before it has particles / past-share particles");
   list.add("robot-points", s.task.model.robot_points, "Kinematic particles on each arm");
-  list.add("features", i.features, "Features of a particle");
+  list.add("features", i.features, "Features per particle");
   list.add("width", i.width, "Width of a token");
   list.add("layers", i.layers, "Layers, each a global block and a local one");
-  list.add("heads", i.heads, "Heads of global attention; their number must divide the width");
-  list.add("mlp", i.mlp, "Width inside the MLPs");
-  list.add("neighbours", i.neighbours, "grf, softmax: neighbours of a token in the graph");
-  list.add("hops", i.hops, "grf: reach of the mask; f has hops + 1 numbers");
-  list.add_choice(
-      "ensembles", i.ensembles,
-      "grf: asymmetric is the paper's, on the directed graph; the others are on the undirected one");
-  list.add("anchor-every", i.anchor_every, "mp: one token in so many is an anchor");
-  list.add("anchor-neighbours", i.anchor_neighbours, "mp: tokens that an anchor hears");
-  list.add("bands", i.bands, "Octaves of sin and cos of a position");
+  list.add("heads", i.heads, "Heads of global attention; the number must divide the width");
+  list.add("mlp", i.mlp, "Hidden width of the MLPs");
+  list.add("neighbours", i.neighbours, "grf, softmax: neighbours per token in the graph");
+  list.add("hops", i.hops, "grf: reach of the mask in hops; f has hops + 1 values");
+  list.add_choice("ensembles", i.ensembles,
+                  "grf: which walks the keys use, on the directed graph if asymmetric (as in the paper), "
+                  "else on the undirected one");
+  list.add("anchor-every", i.anchor_every, "mp: every N-th token is an anchor");
+  list.add("anchor-neighbours", i.anchor_neighbours, "mp: tokens that send messages to an anchor");
+  list.add("bands", i.bands, "Octaves in the sin and cos encoding of a position");
   list.add("encoder-width", s.task.model.encoder_width,
            "Channels of the U-Net's first level, a multiple of 8");
-  list.add("render-samples", s.task.model.render_samples, "Samples along a ray, at most");
-  list.add("render-hidden", s.task.model.render_hidden, "Width of the renderer's MLPs");
+  list.add("render-samples", s.task.model.render_samples, "Maximum number of samples along a ray");
+  list.add("render-hidden", s.task.model.render_hidden, "Hidden width of the renderer's MLPs");
 
   list.section("training");
-  list.add("seed", s.seed, "Everything random follows from this number");
-  list.add("steps", s.steps, "Steps of training, a multiple of epoch-steps");
+  list.add("seed", s.seed, "Random seed; fixes everything random");
+  list.add("steps", s.steps, "Training steps, a multiple of epoch-steps");
   list.add("epoch-steps", s.task.epoch_steps, "Steps between evaluations");
-  list.add("rollout", s.task.rollout, "Frames that are predicted");
-  list.add("pretrain", s.task.pretrain, "First steps, on reconstruction: encoder and renderer alone");
+  list.add("rollout", s.task.rollout, "Frames predicted in each training window");
+  list.add("pretrain", s.task.pretrain,
+           "Initial steps on reconstruction, which train the encoder and the renderer alone");
   list.add("double-every", s.task.double_every,
-           "Then rollouts of 1, 2, 4, .. frames, each for so many steps; 0: --rollout at once");
-  list.add("rays", s.task.rays, "Rays of each predicted frame that the loss looks at");
-  list.add(
-      "recompute", s.task.recompute,
-      "Compute predicted steps again in the backward pass: memory of one step in place of all, for another "
-      "forward pass",
-      "Keep all of every predicted step for the backward pass");
+           "Then train on rollouts of 1, 2, 4, ... frames, each for this many steps; 0: on --rollout frames "
+           "at once");
+  list.add("rays", s.task.rays, "Rays per predicted frame in the loss");
+  list.add("recompute", s.task.recompute,
+           "Recompute predicted steps in the backward pass: memory for one step instead of all, at the cost "
+           "of another forward pass",
+           "Keep the activations of every predicted step for the backward pass");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
-  list.add("learning-rate", s.train.learning_rate, "Highest learning rate");
+  list.add("learning-rate", s.train.learning_rate, "Peak learning rate");
   list.add("final-learning-rate", s.train.final_learning_rate, "Learning rate at the end");
-  list.add("mask-learning-rate", s.train.mask_learning_rate, "Highest learning rate of f; 0: as the others");
+  list.add("mask-learning-rate", s.train.mask_learning_rate,
+           "Peak learning rate of f; 0: same as --learning-rate");
   list.add("drop-step", s.train.drop_step,
-           "The final learning rate from this step on; 0: half a cosine down to it");
+           "Step at which the final learning rate begins; 0: half a cosine down to it");
   list.add("warmup-epochs", s.train.warmup_epochs, "Linear warm-up, in units of epoch-steps");
   list_training(list, s.train, s.device, /*epochs=*/false);
 
   list.section("evaluation");
-  list.add("evaluation-windows", s.task.evaluation_windows, "Windows of the validation episodes");
-  list.add("evaluation-rollout", s.task.evaluation_rollout, "Frames that are predicted in each");
+  list.add("evaluation-windows", s.task.evaluation_windows, "Windows of the validation episodes to evaluate");
+  list.add("evaluation-rollout", s.task.evaluation_rollout, "Frames predicted in each window");
   return list;
 }
 

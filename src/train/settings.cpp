@@ -218,17 +218,19 @@ std::string first_difference(
 void list_training(Settings& list, TrainOptions& train, std::string& device, bool epochs) {
   list.add("weight-decay", train.weight_decay,
            "Weight decay of matrices; masks, biases, norms and embeddings do not decay");
-  list.add("beta1", train.beta1, "Decay of the mean gradient");
-  list.add("beta2", train.beta2, "Decay of the mean squared gradient");
-  list.add("clip-norm", train.clip_norm, "Largest norm of the gradient; 0: any");
-  if (epochs) list.add("accumulate", train.accumulate, "Batches per step of the optimiser");
-  list.add("ema", train.ema, "Decay of averaged weights, which are then evaluated; 0: none");
-  list.add("bf16", train.bf16, "Use bfloat16 products on a GPU", "Use float32 products on a GPU");
+  list.add("beta1", train.beta1, "Decay rate of the running mean of the gradient");
+  list.add("beta2", train.beta2, "Decay rate of the running mean of the squared gradient");
+  list.add("clip-norm", train.clip_norm, "Clip the gradient to this norm; 0: no clipping");
+  if (epochs) list.add("accumulate", train.accumulate, "Batches per optimiser step");
+  list.add("ema", train.ema,
+           "Decay rate of the moving average of the weights, which is then evaluated; 0: none");
+  list.add("bf16", train.bf16, "Compute matrix products in bfloat16 on a GPU",
+           "Compute matrix products in float32 on a GPU");
   if (epochs) list.add("evaluate-every", train.evaluate_every, "Epochs between evaluations");
-  list.add("log-every", train.log_every, "Steps between lines of metrics");
+  list.add("log-every", train.log_every, "Steps between lines in metrics.jsonl");
   list.add("checkpoint-seconds", train.checkpoint_seconds, "Seconds between checkpoints");
-  list.add("checkpoint-steps", train.checkpoint_steps, "Steps between further checkpoints; 0: none");
-  list.add("device", device, "cpu, cuda or cuda:N");
+  list.add("checkpoint-steps", train.checkpoint_steps, "Steps between additional checkpoints; 0: none");
+  list.add("device", device, "Device: cpu, cuda or cuda:N");
 }
 
 }  // namespace topomask

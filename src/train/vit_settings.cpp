@@ -29,9 +29,9 @@ std::string without_folder(const std::string& data) {
 template <>
 std::span<const Word<OptimizerKind>> words<OptimizerKind>() {
   static constexpr Word<OptimizerKind> kWords[] = {
-      {OptimizerKind::adamw, "adamw", "decoupled decay"},
-      {OptimizerKind::adam, "adam", "decay as a part of the gradient"},
-      {OptimizerKind::sgd, "sgd", "momentum beta1, decay as a part of the gradient"},
+      {OptimizerKind::adamw, "adamw", "decoupled weight decay"},
+      {OptimizerKind::adam, "adam", "weight decay as part of the gradient"},
+      {OptimizerKind::sgd, "sgd", "momentum beta1, weight decay as part of the gradient"},
   };
   return kWords;
 }
@@ -45,81 +45,84 @@ Settings list_settings(VitSettings& s) {
   Settings list;
   list.section("data");
   list.add("data", s.data,
-           fmt::format("Which {}; 'topomask train {} --help' lists the forms",
+           fmt::format("Data set of {}; 'topomask train {} --help' lists the forms",
                        s.is_video() ? "clips" : "images", s.kind()));
-  list.add("batch", s.batch, "Images in a batch");
+  list.add("batch", s.batch, "Images or clips per batch");
   list.add("workers", s.workers, "Threads that decode images; 0: one per core");
-  list.add("skip-bad", s.skip_bad, "Leave out unreadable images and count them");
+  list.add("skip-bad", s.skip_bad, "Skip unreadable images and count them");
 
   list.section("model");
   list.add("preset", s.preset,
-           fmt::format("{} (the paper's): layers, widths, heads, patches, pooling",
+           fmt::format("{} (the paper's); sets layers, widths, heads, patch and pooling",
                        s.is_video() ? "tiny, small or b16x2" : "tiny, small or b16"));
-  list.add_choice("attention", s.model.attention, "Variant of attention");
-  list.add("random-features", s.model.random_features, "Random features per head, of performers");
+  list.add_choice("attention", s.model.attention, "Attention variant");
+  list.add("random-features", s.model.random_features, "performer: random features per head");
   list.add("patch", s.patch, "Side of a patch in pixels; 0: chosen by the preset and the data");
   list.add("layers", s.model.layers, "Transformer blocks");
   list.add("embedding", s.model.embedding, "Width of a token");
-  list.add("heads", s.model.heads, "Heads of attention; their number must divide the embedding");
-  list.add("mlp", s.model.mlp, "Width inside the MLP");
-  list.add_choice("pooling", s.model.pooling, "What the classifier sees");
-  list.add("dropout", s.model.dropout, "Share of the activations that is dropped");
-  list.add_choice("initial-weights", s.model.initial_weights, "Distribution of the weights at the start");
+  list.add("heads", s.model.heads, "Attention heads; the number must divide the embedding");
+  list.add("mlp", s.model.mlp, "Hidden width of the MLP");
+  list.add_choice("pooling", s.model.pooling, "Input of the classifier");
+  list.add("dropout", s.model.dropout, "Probability that an activation is dropped");
+  list.add_choice("initial-weights", s.model.initial_weights, "Distribution of the initial weights");
   list.add("initial-positions", s.model.initial_positions,
-           "Standard deviation of position embeddings at the start");
+           "Standard deviation of the initial position embeddings");
 
   list.section(kVideoSection);
-  list.add_choice("encoder", s.model.encoder, "How the tokens of a clip meet");
-  list.add("tubelet", s.model.tubelet, "Frames in a tubelet, a patch that lasts");
+  list.add_choice("encoder", s.model.encoder, "Which tokens of a clip attend to each other");
+  list.add("tubelet", s.model.tubelet, "Frames per tubelet, a patch extended over time");
   list.add("temporal-layers", s.model.temporal_layers,
-           "Transformer blocks over moments, of a factorised encoder");
+           "factorised encoder: transformer blocks over time steps");
   list.add_choice("temporal-attention", s.model.temporal_attention,
-                  "Variant of attention between moments, of a factorised encoder; its mask is on a path");
-  list.add_choice("frame-order", s.frame_order, "What is shown of a clip, in training and evaluation");
+                  "factorised encoder: attention variant between time steps; its mask is on a path graph");
+  list.add_choice("frame-order", s.frame_order, "Frames that the model sees, in training and evaluation");
 
   list.section("mask");
-  list.add("walks", s.model.mask.num_walks, "Walks from every patch");
-  list.add("p-halt", s.model.mask.p_halt, "Probability to halt at every patch");
-  list.add("max-hops", s.model.mask.max_hops, "Longest walk; f has max-hops + 1 numbers");
-  list.add_choice("coupling", s.model.mask.coupling, "How walks depend on each other");
-  list.add("share-walks", s.model.mask.share_walks, "One set of walks for all heads and layers");
-  list.add_choice("ensembles", s.model.mask.ensembles, "Walks of the keys");
-  list.add("key-f", s.model.mask.key_f, "Keys learn an f of their own");
+  list.add("walks", s.model.mask.num_walks, "Walks per patch");
+  list.add("p-halt", s.model.mask.p_halt, "Probability that a walk halts at each patch");
+  list.add("max-hops", s.model.mask.max_hops, "Maximum length of a walk in hops; f has max-hops + 1 values");
+  list.add_choice("coupling", s.model.mask.coupling,
+                  "Coupling of the walks from one patch, to lower the variance");
+  list.add("share-walks", s.model.mask.share_walks, "Use one set of walks for all heads and layers");
+  list.add_choice("ensembles", s.model.mask.ensembles, "Which walks the keys use");
+  list.add("key-f", s.model.mask.key_f, "Learn a separate f for the keys");
   list.add("absolute", s.model.mask.absolute, "Use |M|",
-           "Use M as it is, which may be negative, in place of |M|");
+           "Use M itself, which may be negative, instead of |M|");
   list.add("patch-graph", s.model.mask.patch_graph,
-           "Graph of the patches: grid, diagonals, or knn:K[,jitter=0.5][,seed=0]: the K nearest of cells "
-           "moved by up to jitter, with weights that fall with distance");
+           "Graph of the patches: grid, diagonals (grid with diagonal edges), or knn:K[,jitter=0.5][,seed=0] "
+           "(K nearest neighbours after moving each cell by up to jitter; weights decrease with distance)");
   list.add("neighbour-hops", s.model.mask.neighbour_hops,
-           "Reach of --attention neighbours, in steps on the grid");
+           "--attention neighbours: reach of the mask in hops");
 
   list.section("training");
-  list.add("seed", s.seed, "Everything random follows from this number");
+  list.add("seed", s.seed, "Random seed; fixes everything random");
   list.add("initialise-from", s.initialise_from,
-           "Start from the weights of this checkpoint of another run: positions are interpolated, a head for "
-           "other classes starts anew");
+           "Start from the weights of another run's checkpoint; position embeddings are interpolated, and a "
+           "classifier for other classes is reinitialised");
   list.add("epochs", s.train.epochs, "Passes over the training images");
   list.add_choice("optimizer", s.train.optimizer, "Optimiser");
-  list.add("learning-rate", s.train.learning_rate, "Highest learning rate, after the warm-up");
+  list.add("learning-rate", s.train.learning_rate, "Peak learning rate, reached after the warm-up");
   list.add("final-learning-rate", s.train.final_learning_rate,
            "Learning rate at the end of the cosine schedule");
   list.add("mask-learning-rate", s.train.mask_learning_rate,
-           "Highest learning rate of the mask's parameters; 0: as the others");
+           "Peak learning rate of the mask's parameters; 0: same as --learning-rate");
   list.add("warmup-epochs", s.train.warmup_epochs, "Epochs of linear warm-up");
   list_training(list, s.train, s.device, /*epochs=*/true);
 
   list.section("augmentation");
   list.add("min-crop-area", s.augment.min_crop_area,
-           "Random resized crops of at least this share of an image; 1: none");
-  list.add("pad", s.augment.pad, "Pad-crop: shift images by up to this many pixels");
-  list.add("flip", s.augment.flip, "Flip half of the images");
-  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations per image");
+           "Smallest share of the image area in a random resized crop; 1: no crops");
+  list.add("pad", s.augment.pad, "Pad-crop: shift images by up to this many pixels; 0: none");
+  list.add("flip", s.augment.flip, "Flip half of the images horizontally");
+  list.add("rand-augment", s.augment.rand_augment_ops, "RandAugment: operations per image; 0: none");
   list.add("rand-augment-magnitude", s.augment.rand_augment_magnitude, "RandAugment: strength, 0 to 30");
-  list.add("cutout", s.augment.cutout, "Side of a square that is blanked, in pixels; 0: none");
+  list.add("cutout", s.augment.cutout, "Side of a random square that is blanked, in pixels; 0: none");
   list.add("mixup", s.augment.mixup, "alpha of mixup; 0: none");
   list.add("cutmix", s.augment.cutmix, "alpha of cutmix; 0: none");
-  list.add("mix-probability", s.augment.mix_probability, "Share of the batches that are mixed");
-  list.add("label-smoothing", s.augment.label_smoothing, "Share of a label that is spread over all classes");
+  list.add("mix-probability", s.augment.mix_probability,
+           "Probability that a batch is mixed, by mixup or cutmix");
+  list.add("label-smoothing", s.augment.label_smoothing,
+           "Share of each label that is spread over all classes");
   return list;
 }
 
