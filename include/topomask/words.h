@@ -3,7 +3,7 @@
 // Each enumeration has one table, next to its functions:
 //   words<Engine>()                  all of them, with a line of description each
 //   word_of(Engine::dense)           "dense"
-//   describe_words(words<Engine>())  "auto: the one with ...; mask: one fused ...; ..."
+//   describe_words(words<Engine>())  "auto: the engine with ...; mask: one fused ...; ..."
 //   parse_word<Engine>("engine", w)  the value, or an Error that names the words and suggests the nearest
 #pragma once
 

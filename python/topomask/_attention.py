@@ -34,8 +34,8 @@ def attention(
         kind: "linear" or "softmax".
         feature_map: phi: "relu" (max(x, 0) + epsilon), "elu1", "squared-relu", "identity", "favor"
             (FAVOR+ with num_features random features of feature_seed), or a function of a tensor.
-        engine: "mask" (one pass over the entries of M), "feature" (M times columns, the paper's form),
-            "dense", or "auto": the one with the least predicted time (`plan_attention` tells which).
+        engine: "mask" (one pass over the entries of M), "feature" (products of M with columns, as in the
+            paper), "dense", or "auto": the engine with the least predicted time (`plan_attention` tells which).
         epsilon: of "relu" and "squared-relu" (1e-3).
         num_features: of "favor" (64).
         normaliser_guard: a row whose sum has at most this magnitude gives 0 and passes no gradient (1e-20).

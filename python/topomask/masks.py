@@ -203,7 +203,7 @@ class AbsoluteMask(CombinedMask):
 
 
 class GlobalTokensMask(CombinedMask):
-    """Tokens in front of the nodes (CLS) that see and are seen by all: [[1, 1], [1, M]]."""
+    """Tokens in front of the nodes (CLS) that attend to all and that all attend to: [[1, 1], [1, M]]."""
 
     def __init__(self, mask: Mask, tokens: int = 1) -> None:
         super().__init__("global-tokens", mask, [tokens])

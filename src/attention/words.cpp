@@ -5,8 +5,8 @@ namespace topomask {
 template <>
 std::span<const Word<AttentionKind>> words<AttentionKind>() {
   static constexpr Word<AttentionKind> kWords[] = {
-      {AttentionKind::linear, "linear", "(M . phi(Q) phi(K)^T) V over its row sums"},
-      {AttentionKind::softmax, "softmax", "(M . exp(Q K^T / sqrt(d))) V over its row sums"},
+      {AttentionKind::linear, "linear", "(M . phi(Q) phi(K)^T) V, divided by the row sums"},
+      {AttentionKind::softmax, "softmax", "(M . exp(Q K^T / sqrt(d))) V, divided by the row sums"},
   };
   return kWords;
 }
@@ -26,10 +26,10 @@ std::span<const Word<FeatureMapKind>> words<FeatureMapKind>() {
 template <>
 std::span<const Word<Engine>> words<Engine>() {
   static constexpr Word<Engine> kWords[] = {
-      {Engine::automatic, "auto", "the one with the least predicted time"},
+      {Engine::automatic, "auto", "the engine with the least predicted time"},
       {Engine::mask, "mask", "one fused pass over the entries of M"},
-      {Engine::feature, "feature", "M times columns, the paper's form"},
-      {Engine::dense, "dense", "with M written out"},
+      {Engine::feature, "feature", "products of M with columns, as in the paper"},
+      {Engine::dense, "dense", "with M as a dense matrix"},
   };
   return kWords;
 }

@@ -62,9 +62,9 @@ void Ranks::together(const std::string& what, const std::function<void()>& stage
 template <>
 std::span<const Word<RankBackend>> words<RankBackend>() {
   static constexpr Word<RankBackend> kWords[] = {
-      {RankBackend::automatic, "auto", "NCCL where every rank has a GPU of its own, else Gloo"},
-      {RankBackend::gloo, "gloo", "through the memory of the host; ranks may share a GPU"},
-      {RankBackend::nccl, "nccl", "from GPU to GPU, one for each rank"},
+      {RankBackend::automatic, "auto", "NCCL where every rank has its own GPU, else Gloo"},
+      {RankBackend::gloo, "gloo", "through host memory; ranks may share a GPU"},
+      {RankBackend::nccl, "nccl", "from GPU to GPU; one GPU per rank"},
   };
   return kWords;
 }

@@ -16,9 +16,9 @@ std::span<const Word<Normalisation>> words<Normalisation>() {
 template <>
 std::span<const Word<Duplicates>> words<Duplicates>() {
   static constexpr Word<Duplicates> kWords[] = {
-      {Duplicates::keep, "keep", "parallel edges stay"},
-      {Duplicates::drop, "drop", "the first counts"},
-      {Duplicates::sum, "sum", "weights are added"},
+      {Duplicates::keep, "keep", "keep all of them"},
+      {Duplicates::drop, "drop", "keep the first"},
+      {Duplicates::sum, "sum", "add their weights"},
   };
   return kWords;
 }
@@ -26,8 +26,8 @@ std::span<const Word<Duplicates>> words<Duplicates>() {
 template <>
 std::span<const Word<SelfLoops>> words<SelfLoops>() {
   static constexpr Word<SelfLoops> kWords[] = {
-      {SelfLoops::keep, "keep", "they stay"},
-      {SelfLoops::drop, "drop", "they go"},
+      {SelfLoops::keep, "keep", "keep them"},
+      {SelfLoops::drop, "drop", "remove them"},
   };
   return kWords;
 }
@@ -35,8 +35,8 @@ std::span<const Word<SelfLoops>> words<SelfLoops>() {
 template <>
 std::span<const Word<Isolated>> words<Isolated>() {
   static constexpr Word<Isolated> kWords[] = {
-      {Isolated::keep, "keep", "they stay"},
-      {Isolated::drop, "drop", "they go, and nodes are renumbered"},
+      {Isolated::keep, "keep", "keep them"},
+      {Isolated::drop, "drop", "remove them and renumber the nodes"},
   };
   return kWords;
 }
@@ -44,8 +44,8 @@ std::span<const Word<Isolated>> words<Isolated>() {
 template <>
 std::span<const Word<Components>> words<Components>() {
   static constexpr Word<Components> kWords[] = {
-      {Components::keep, "keep", "all stay"},
-      {Components::drop, "drop", "the largest stays, and nodes are renumbered"},
+      {Components::keep, "keep", "keep all"},
+      {Components::drop, "drop", "keep the largest and renumber the nodes"},
   };
   return kWords;
 }
@@ -53,7 +53,7 @@ std::span<const Word<Components>> words<Components>() {
 template <>
 std::span<const Word<Direction>> words<Direction>() {
   static constexpr Word<Direction> kWords[] = {
-      {Direction::as_read, "as-read", "as the file says"},
+      {Direction::as_read, "as-read", "as in the file"},
       {Direction::directed, "directed", "every edge one way"},
       {Direction::undirected, "undirected", "every edge both ways"},
   };

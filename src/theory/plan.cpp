@@ -310,8 +310,8 @@ std::string EnsembleComparison::to_string() const {
 template <>
 std::span<const Word<PlanScope>> words<PlanScope>() {
   static constexpr Word<PlanScope> kWords[] = {
-      {PlanScope::entry, "entry", "the bound holds for each entry by itself"},
-      {PlanScope::all_entries, "all-entries", "it holds for all entries at once (union bound)"},
+      {PlanScope::entry, "entry", "each entry by itself"},
+      {PlanScope::all_entries, "all-entries", "all entries at once (union bound)"},
   };
   return kWords;
 }

@@ -7,7 +7,7 @@ std::span<const Word<LengthLaw>> words<LengthLaw>() {
   static constexpr Word<LengthLaw> kWords[] = {
       {LengthLaw::geometric, "geometric", "halt with probability p_halt at every node"},
       {LengthLaw::fixed, "fixed", "always max_hops"},
-      {LengthLaw::survival, "survival", "any law, by S(k) = Pr(length >= k)"},
+      {LengthLaw::survival, "survival", "any distribution, given as S(k) = Pr(length >= k)"},
   };
   return kWords;
 }
@@ -15,7 +15,7 @@ std::span<const Word<LengthLaw>> words<LengthLaw>() {
 template <>
 std::span<const Word<StepLaw>> words<StepLaw>() {
   static constexpr Word<StepLaw> kWords[] = {
-      {StepLaw::uniform, "uniform", "every neighbour alike"},
+      {StepLaw::uniform, "uniform", "all neighbours equally likely"},
       {StepLaw::weighted, "weighted", "in proportion to |W|"},
   };
   return kWords;
@@ -24,7 +24,7 @@ std::span<const Word<StepLaw>> words<StepLaw>() {
 template <>
 std::span<const Word<Coupling>> words<Coupling>() {
   static constexpr Word<Coupling> kWords[] = {
-      {Coupling::independent, "independent", "walkers know nothing of each other"},
+      {Coupling::independent, "independent", "walkers do not interact"},
       {Coupling::antithetic, "antithetic", "pairs of walkers halt at opposite times"},
       {Coupling::repelling, "repelling", "walkers on one node spread over its neighbours"},
       {Coupling::both, "both", "antithetic and repelling"},
@@ -35,9 +35,8 @@ std::span<const Word<Coupling>> words<Coupling>() {
 template <>
 std::span<const Word<Ensembles>> words<Ensembles>() {
   static constexpr Word<Ensembles> kWords[] = {
-      {Ensembles::shared, "shared",
-       "keys use the walks of the queries: symmetric, the diagonal is biased upwards"},
-      {Ensembles::independent, "independent", "keys have walks of their own: unbiased"},
+      {Ensembles::shared, "shared", "keys use the walks of the queries: symmetric, diagonal biased upwards"},
+      {Ensembles::independent, "independent", "keys have their own walks: unbiased"},
       {Ensembles::asymmetric, "asymmetric", "keys are one-hot: unbiased, M estimates sum_k f_k W^k"},
   };
   return kWords;

@@ -111,9 +111,9 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& path) {
 template <>
 std::span<const Word<PartitionMethod>> words<PartitionMethod>() {
   static constexpr Word<PartitionMethod> kWords[] = {
-      {PartitionMethod::morton, "morton", "runs of the Morton order of points or cells, fast"},
-      {PartitionMethod::metis, "metis", "METIS, few cut edges"},
-      {PartitionMethod::stream, "stream", "Fennel, a few passes, for files that do not fit into memory"},
+      {PartitionMethod::morton, "morton", "consecutive pieces of the Morton order of points or cells; fast"},
+      {PartitionMethod::metis, "metis", "METIS; few cut edges"},
+      {PartitionMethod::stream, "stream", "Fennel in a few passes; for files larger than memory"},
   };
   return kWords;
 }
