@@ -31,15 +31,16 @@ TrainCallbacks TrainSession::callbacks() {
 CLI::App& add_train_flags(CLI::App& train, const TrainHelp& help, TrainFlags& flags) {
   flags.kind = help.kind;
   CLI::App& sub = *train.add_subcommand(help.kind, help.about);
-  sub.add_option("--config", flags.config, "Settings from a TOML file; the command line wins over it")
+  sub.add_option("--config", flags.config, "TOML file of settings; the command line overrides it")
       ->type_name("FILE");
   sub.add_option("--out", flags.out,
                  fmt::format("Folder of the run (default: runs/{}-{}-seed-SEED)", help.kind, help.variant))
       ->type_name("DIR")
       ->check(not_empty);
-  sub.add_flag("--resume", flags.resume, "Resume the run in --out, to the same result");
+  sub.add_flag("--resume", flags.resume,
+               "Resume the run in --out; the result is that of an uninterrupted run");
   sub.add_flag("--print-config", flags.print_config,
-               fmt::format("Print the settings that {} give, as a TOML file, and stop", help.sources));
+               fmt::format("Print the settings from {} as a TOML file and exit", help.sources));
   sub.add_option("--time-limit", flags.time_limit, "Save and stop after this many seconds; 0: never")
       ->capture_default_str();
   add_training_rank_options(sub, flags.ranks);

@@ -109,11 +109,11 @@ std::vector<RankMemory> memory_of(const RankCounts& c, const RankPlanOptions& op
   }
   parts.push_back(
       {"q, k, v and the result", kNumber * heads * c.nodes * 2 * (m + d) * (options.learned ? 2 : 1)});
-  // What lives for a moment, and what the allocator keeps: measured with `bench distributed`, see the tests.
+  // Temporary tensors, and what the allocator keeps: measured with `bench distributed`, see the tests.
   constexpr double kShareForAMoment = 0.25;
   double lasting = 0;
   for (const RankMemory& part : parts) lasting += part.bytes;
-  parts.push_back({"for a moment", kShareForAMoment * (lasting - device.program)});
+  parts.push_back({"temporary", kShareForAMoment * (lasting - device.program)});
   return parts;
 }
 

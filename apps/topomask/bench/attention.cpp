@@ -364,28 +364,29 @@ void add_bench_attention_command(CLI::App& bench) {
   const auto add = [&](const char* flag, auto& value, const char* description) {
     sub->add_option(flag, value, description)->capture_default_str();
   };
-  add("--batch", command->batch, "Batch entries");
-  add("--heads", command->heads, "Heads; one mask serves all");
-  add("--d", command->d, "Channels of q, k and v");
-  add("--repeats", command->repeats, "Timed runs per row, in turns");
-  add("--budget", command->budget, "Seconds per row: slow rows run less often, but at least once");
-  sub->add_option("--only", command->only, "Measure only these rows")->delimiter(',')->type_name("NAME,...");
+  add("--batch", command->batch, "Batch size");
+  add("--heads", command->heads, "Heads; all share one mask");
+  add("--d", command->d, "Channels of q, k and v per head");
+  add("--repeats", command->repeats, "Timed runs per row; rows take turns");
+  add("--budget", command->budget, "Seconds per row; slow rows run less often, but at least once");
+  sub->add_option("--only", command->only, "Measure these rows only, such as grf-mask,linear")
+      ->delimiter(',')
+      ->type_name("NAME,...");
   sub->add_flag("--forward-only", command->forward_only, "Leave out the backward passes");
-  add_choice(*sub, "Options", "--dtype", command->dtype, "Number type of q, k and v");
-  sub->add_option("--walks", command->num_walks, "Walks from every node")
-      ->capture_default_str()
-      ->group("Walks");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Data type of q, k and v");
+  sub->add_option("--walks", command->num_walks, "Walks per node")->capture_default_str()->group("Walks");
   add_walk_options(*sub, command->walks);
   add_max_workspace_option(*sub, command->attention);
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
-  sub->get_option("--threads")->description("Threads to use (default: 2)");
+  sub->get_option("--threads")->description("Number of threads (default: 2)");
   sub->footer(
-      "unmasked: ours without a mask. linear: the same by plain torch. softmax: torch's "
+      "unmasked: our attention without a mask. linear: the same in plain torch. softmax: torch's "
       "scaled_dot_product_attention.\n"
-      "literal: the paper's N x N m features as torch CSR matrices. unfused: SDDMM and SpMM by torch on M's "
+      "literal: the paper's N x N m features as torch CSR matrices. unfused: torch's SDDMM and SpMM on M's "
       "pattern.\n"
-      "A masked pass computes Phi and M for the current f, and its gradient; walks and patterns are set-up.\n"
+      "A masked pass computes Phi and M for the current f, and the gradient of f; walks and patterns are not "
+      "timed.\n"
       "Peak memory: resident memory added by the first run, set-up excluded.\n"
       "times NAME: median divided by that of the first row.\n"
       "of bytes/s: q, k, v, the result and the mask moved once (three times with gradients), as a share of a "

@@ -179,10 +179,9 @@ void run_bench_distributed(const BenchDistributedCommand& command, const RanksPt
 void add_bench_distributed_command(CLI::App& bench) {
   CLI::App* sub = bench.add_subcommand("distributed", "Attention over ranks: time, memory and bytes sent");
   const auto command = std::make_shared<BenchDistributedCommand>();
-  sub->add_option("--heads", command->heads, "Heads of attention")->capture_default_str();
-  sub->add_option("--channels", command->channels, "Channels of q, k and v in each head")
-      ->capture_default_str();
-  sub->add_option("--repeats", command->repeats, "Measurements, of which the median is printed")
+  sub->add_option("--heads", command->heads, "Attention heads")->capture_default_str();
+  sub->add_option("--channels", command->channels, "Channels of q, k and v per head")->capture_default_str();
+  sub->add_option("--repeats", command->repeats, "Number of measurements; the median is printed")
       ->capture_default_str();
   add_attention_options(*sub, *command);
   sub->footer(

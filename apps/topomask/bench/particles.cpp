@@ -366,43 +366,42 @@ void add_bench_particles_command(CLI::App& bench) {
     return sub->add_option(flag, value, description);
   };
   add("--particles", command->particles,
-      "Particles of the scenes that the Interlacer, its layers and neighbours are timed on (default: "
-      "32768,131072 on "
-      "a GPU, 2048 on a CPU)")
+      "Particles of the scenes on which the Interlacer, its layers and neighbours are timed (default: "
+      "32768,131072 on a GPU, 2048 on a CPU)")
       ->delimiter(',');
   add("--locals", command->locals, "Local layers, as in 'train particles'")
       ->delimiter(',')
       ->capture_default_str();
-  add("--queries", command->queries, "Places whose neighbours are sought (default: 1000000; 20000 on a CPU)");
+  add("--queries", command->queries,
+      "Points whose neighbours are searched (default: 1000000; 20000 on a CPU)");
   add("--train-particles", command->train_particles,
-      "Particles of a training step (default: 8192; 512 on a CPU)");
-  add("--batch", command->batch, "Windows of a training step (default: 8; 2 on a CPU)");
-  add("--rollout", command->rollout, "Predicted frames of a training step (default: 6; 2 on a CPU)");
-  add("--rays", command->rays, "Rays of each predicted frame")->capture_default_str();
-  add("--size", command->size, "Pixels of a frame, both ways (default: 128; 32 on a CPU)");
+      "Particles per training step (default: 8192; 512 on a CPU)");
+  add("--batch", command->batch, "Windows of frames per training step (default: 8; 2 on a CPU)");
+  add("--rollout", command->rollout, "Predicted frames per training step (default: 6; 2 on a CPU)");
+  add("--rays", command->rays, "Rays per predicted frame")->capture_default_str();
+  add("--size", command->size, "Width and height of a frame in pixels (default: 128; 32 on a CPU)");
   add("--layers", command->interlacer.layers, "Layers, each a global block and a local one")
       ->capture_default_str();
   add("--width", command->interlacer.width, "Width of a token")->capture_default_str();
   add("--heads", command->interlacer.heads, "Heads of global attention")->capture_default_str();
-  add("--mlp", command->interlacer.mlp, "Width inside the MLPs")->capture_default_str();
+  add("--mlp", command->interlacer.mlp, "Hidden width of the MLPs")->capture_default_str();
   add("--encoder-width", command->encoder_width, "Channels of the U-Net's first level, a multiple of 8")
       ->capture_default_str();
   add("--repeats", command->repeats, "Timed runs per part (default: 11; 3 on a CPU)");
   sub->add_flag("--no-training", command->no_training, "Leave out the training steps");
-  sub->add_flag("--recompute", command->recompute, "Training steps as with 'train particles --recompute'");
-  sub->add_flag("--float32", command->float32, "Use float32 products on a GPU in place of bfloat16");
+  sub->add_flag("--recompute", command->recompute,
+                "Recompute steps in the backward pass, as 'train particles --recompute' does");
+  sub->add_flag("--float32", command->float32,
+                "Compute matrix products on a GPU in float32 instead of bfloat16");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(
-      "interlacer: a predicted step without gradients. layer: one local block on tokens that are there; "
-      "geometry: "
-      "what\n"
-      "all local layers of a pass share. training step: forward, backward and AdamW, given without waiting; "
-      "its\n"
-      "parts below are waited for one by one, and geometry is part of rollout. host: until the calls came "
-      "back;\n"
-      "where it is near the whole time, the device waits for the host. Scenes are made, with a quarter more\n"
-      "particles of the moment before and those of the robot, as a model sees them.\n"
+      "interlacer: one predicted step without gradients. layer: one local block on given tokens; geometry:\n"
+      "what all local layers of a pass share. training step: forward, backward and AdamW, queued without\n"
+      "waiting; its parts below are timed one by one with waits, and rollout includes geometry. host: time\n"
+      "until the calls returned; if that is close to the whole time, the device waits for the host. Scenes\n"
+      "are generated. As a model sees them, they include a quarter more particles from the frame before,\n"
+      "and those of the robot.\n"
       "Examples:\n"
       "  topomask bench particles --particles 1024 --no-training\n"
       "  topomask bench particles --device cuda --json");

@@ -291,33 +291,30 @@ void add_bench_planner_command(CLI::App& bench) {
       "planner", "Predicted and measured time of each engine, and whether the best was chosen");
   const auto command = std::make_shared<BenchPlannerCommand>();
   sub->add_option("--graphs", command->graphs,
-                  "Graphs, as --graph takes them (default: sixteen generated ones)")
+                  "Graphs, in the forms of --graph (default: sixteen generated ones)")
       ->type_name("SPEC ...");
-  sub->add_option("--folder", command->folder, "Also every graph in the files of this folder")
-      ->type_name("DIR");
+  sub->add_option("--folder", command->folder, "Also use every graph file in this folder")->type_name("DIR");
   const auto add = [&](const char* flag, auto& value, const char* description) {
     sub->add_option(flag, value, description)->capture_default_str();
   };
-  add("--heads", command->heads, "Heads; one mask serves all");
-  add("--d", command->d, "Channels of q, k and v");
-  add("--repeats", command->repeats, "Timed runs per engine, in turns");
+  add("--heads", command->heads, "Heads; all share one mask");
+  add("--d", command->d, "Channels of q, k and v per head");
+  add("--repeats", command->repeats, "Timed runs per engine; engines take turns");
   add("--budget", command->budget,
-      "Seconds per engine and graph: one that is predicted to take longer is not run");
+      "Seconds per engine and graph; an engine predicted to take longer is not run");
   sub->add_flag("--fixed-f", command->fixed_f,
-                "The same f in every pass: a CPU keeps the values of the mask");
-  add_choice(*sub, "Options", "--dtype", command->dtype, "Number type of q, k and v");
-  sub->add_option("--walks", command->num_walks, "Walks from every node")
-      ->capture_default_str()
-      ->group("Walks");
+                "Use the same f in every pass, so that a CPU keeps the values of the mask");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Data type of q, k and v");
+  sub->add_option("--walks", command->num_walks, "Walks per node")->capture_default_str()->group("Walks");
   add_walk_options(*sub, command->walks);
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
-  sub->get_option("--threads")->description("Threads to use (default: 2)");
+  sub->get_option("--threads")->description("Number of threads (default: 2)");
   sub->footer(
-      "Forward passes with another f each, so that new values of the mask are part of them.\n"
-      "ratio: predicted over measured. / best: the measured time of the engine that the planner takes, over "
-      "the\n"
-      "least of all that were run.\n"
+      "Each forward pass has another f, so its time includes new values of the mask.\n"
+      "ratio: predicted over measured time. / best: measured time of the engine that the planner chose, "
+      "over\n"
+      "the shortest time of all engines that ran.\n"
       "Examples:\n"
       "  topomask bench planner\n"
       "  topomask bench planner --walks 16 --p-halt 0.1 --folder graphs --json\n"

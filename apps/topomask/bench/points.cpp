@@ -170,21 +170,21 @@ void add_bench_points_command(CLI::App& bench) {
   const auto add = [&](const char* flag, auto& value, const char* description) {
     sub->add_option(flag, value, description)->capture_default_str();
   };
-  add("--points", command->num_points, "Points on a torus");
-  add("--k", command->k, "Nearest neighbours of a point");
-  add("--hops", command->hops, "Hops of the walks, which take every path: the mask is exact");
-  add("--heads", command->heads, "Heads");
-  add("--d", command->d, "Channels of q, k and v");
-  add("--repeats", command->repeats, "Timed runs per part, in turns");
-  add_choice(*sub, "Options", "--dtype", command->dtype, "Number type of q, k and v");
+  add("--points", command->num_points, "Number of random points on a torus");
+  add("--k", command->k, "Nearest neighbours per point");
+  add("--hops", command->hops, "Hops of the walks; they take every path, so the mask is exact");
+  add("--heads", command->heads, "Attention heads");
+  add("--d", command->d, "Channels of q, k and v per head");
+  add("--repeats", command->repeats, "Timed runs per part; parts take turns");
+  add_choice(*sub, "Options", "--dtype", command->dtype, "Data type of q, k and v");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
-  sub->get_option("--threads")->description("Threads to use (default: 2)");
+  sub->get_option("--threads")->description("Number of threads (default: 2)");
   sub->footer(
       "graph: neighbours and their normalised rows. all: graph, features and attention, one after the "
       "other.\n"
       "linear: unmasked, plain torch. softmax: torch's scaled_dot_product_attention, on a GPU.\n"
-      "of bytes/s: what a part has to read and write, once, as a share of a copy.\n"
+      "of bytes/s: bytes that a part must read and write once, as a share of the speed of a copy.\n"
       "Examples:\n"
       "  topomask bench points --points 8192\n"
       "  topomask bench points --device cuda --dtype bfloat16 --json");

@@ -343,37 +343,39 @@ void run_bench_tokens(const BenchTokensCommand& command) {
 }  // namespace
 
 void add_bench_tokens_command(CLI::App& bench) {
-  CLI::App* sub =
-      bench.add_subcommand("tokens", "Training speed and memory of a vision transformer against its tokens");
+  CLI::App* sub = bench.add_subcommand(
+      "tokens", "Training speed and memory of a vision transformer against its number of tokens");
   const auto command = std::make_shared<BenchTokensCommand>();
   const auto add = [&](const char* flag, auto& value, const char* description) {
     return sub->add_option(flag, value, description)->capture_default_str();
   };
   VitOptions& model = command->model;
   add("--tokens", command->tokens, "Tokens per image, squares in ascending order")->delimiter(',');
-  add("--variants", command->variants, "Variants of attention, as in 'train vit'; the first is the yardstick")
+  add("--variants", command->variants, "Attention variants, as in 'train vit'; the first is the baseline")
       ->delimiter(',');
   add("--layers", model.layers, "Transformer blocks");
   add("--embedding", model.embedding, "Width of a token");
-  add("--heads", model.heads, "Heads of attention");
-  add("--mlp", model.mlp, "Width inside the MLP");
-  add("--walks", model.mask.num_walks, "Walks from every patch");
-  add("--p-halt", model.mask.p_halt, "Probability to halt at every patch");
-  add("--max-hops", model.mask.max_hops, "Longest walk");
-  sub->add_flag("--share-walks", model.mask.share_walks, "One set of walks for all heads and layers");
-  add("--batch-tokens", command->batch_tokens, "Tokens of a batch: as many images as fit, at least one");
-  add("--repeats", command->repeats, "Timed steps");
+  add("--heads", model.heads, "Attention heads");
+  add("--mlp", model.mlp, "Hidden width of the MLP");
+  add("--walks", model.mask.num_walks, "Walks per patch");
+  add("--p-halt", model.mask.p_halt, "Probability that a walk halts at each patch");
+  add("--max-hops", model.mask.max_hops, "Maximum length of a walk in hops");
+  sub->add_flag("--share-walks", model.mask.share_walks, "Use one set of walks for all heads and layers");
+  add("--batch-tokens", command->batch_tokens, "Tokens per batch: as many images as fit, at least one");
+  add("--repeats", command->repeats, "Timed steps per row");
   add("--max-seconds", command->max_seconds,
-      "A variant whose step took longer is not tried on larger images; one that would take longer in all is "
-      "timed once");
-  sub->add_flag("--float32", command->float32, "Use float32 products on a GPU in place of bfloat16");
+      "Seconds: a variant whose step took longer is not tried on larger images; one whose repeats would take "
+      "longer is timed once");
+  sub->add_flag("--float32", command->float32,
+                "Compute matrix products on a GPU in float32 instead of bfloat16");
   sub->add_option("--out", command->out, "Directory for the plots (PNG and SVG)")->type_name("DIR");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(
-      "A step is forward, backward and AdamW on noise. Peak memory is what model and first step add: on a "
-      "GPU to\n"
-      "what torch holds, else to the process, which may also reuse memory of earlier rows. Up to 1024 tokens "
+      "A step is forward, backward and AdamW on noise. Peak memory is what the model and the first step add: "
+      "on a\n"
+      "GPU to the memory that torch holds, else to the process, which may also reuse memory of earlier rows. "
+      "Up to 1024 tokens "
       "masks\n"
       "are dense matrices; beyond that they stay sparse.\n"
       "Examples:\n"

@@ -196,13 +196,13 @@ void add_bench_walks_command(CLI::App& bench) {
   CLI::App* sub = bench.add_subcommand("walks", "Random walks against a plain per-walker loop");
   const auto command = std::make_shared<BenchWalksCommand>();
   add_graph_options(*sub, command->graph, "grid:181x181");
-  sub->add_option("--walks", command->num_walks, "Walks from every node")->capture_default_str();
-  sub->add_option("--hops", command->hops, "Hops of every walk")->capture_default_str();
-  sub->add_option("--p-halt", command->p_halt, "Halt with this probability at every node (default: never)");
+  sub->add_option("--walks", command->num_walks, "Walks per node")->capture_default_str();
+  sub->add_option("--hops", command->hops, "Hops per walk")->capture_default_str();
+  sub->add_option("--p-halt", command->p_halt, "Probability that a walk halts at each node (default: never)");
   sub->add_option("--repeats", command->repeats, "Timed runs per row")->capture_default_str();
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
-  sub->get_option("--threads")->description("Threads to use (default: 1)");
+  sub->get_option("--threads")->description("Number of threads (default: 1)");
   sub->footer(
       "The loop works as torch_cluster's random_walk does on the CPU: it draws uniforms with torch::rand,\n"
       "then walks with int64 indices. 'without drawing' leaves out the time of the draws.\n"

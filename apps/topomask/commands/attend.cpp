@@ -166,17 +166,18 @@ void add_attend_command(CLI::App& app) {
   };
   add_file("--q", command->q, "Queries (.npy): [B, H, N, d], [N, H, d] or [N, d]")->required();
   add_file("--k", command->k, "Keys (.npy), like the queries")->required();
-  add_file("--v", command->v, "Values (.npy), the last dimension may differ")->required();
+  add_file("--v", command->v, "Values (.npy); the last dimension may differ")->required();
   add_file("--out", command->out, "Where to write the result (.npy); it has the layout and dtype of v");
-  sub->add_flag("--print-plan", command->print_plan, "Print what each engine would cost, and the choice");
+  sub->add_flag("--print-plan", command->print_plan,
+                "Print the predicted cost of each engine, and the choice");
   add_attention_options(*sub, *command);
   sub->footer(
-      "One mask serves all heads and batch entries, unless --parameters has one per head.\n"
+      "All heads and batch entries share one mask, unless --parameters has one per head.\n"
       "With the same --seed, --kernel and walk options, 'topomask features' writes Phi and Psi with\n"
       "M = Phi Psi^T. In NumPy,\n"
       "  A = M * ((maximum(q, 0) + epsilon) @ (maximum(k, 0) + epsilon).T);  o = (A @ v) / A.sum(1, "
       "keepdims=True)\n"
-      "Rows whose sum vanishes are zero.\n"
+      "Rows whose sum is zero give zeros.\n"
       "Examples:\n"
       "  topomask attend --graph grid:64x64 --q q.npy --k k.npy --v v.npy --out o.npy\n"
       "  topomask attend --graph mesh.ply --mask power-series --kernel diffusion:sigma2=4 --kind softmax \\\n"

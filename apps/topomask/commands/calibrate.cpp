@@ -192,20 +192,18 @@ void run_calibrate(const CalibrateCommand& command) {
 
 void add_calibrate_command(CLI::App& app) {
   CLI::App* sub =
-      app.add_subcommand("calibrate", "Measure this machine for the planner, and keep what was found");
+      app.add_subcommand("calibrate", "Measure the speed of this machine for the planner, and save it");
   const auto command = std::make_shared<CalibrateCommand>();
   add_device_option(*sub, command->device_word);
-  sub->add_flag("--dry-run", command->dry_run, "Write no file");
+  sub->add_flag("--dry-run", command->dry_run, "Measure and print, but write no file");
   add_run_options(*sub, command->run);
   sub->footer(
-      "Takes some ten seconds; nothing else should run meanwhile. Later plans of attention on this device, "
-      "from\n"
-      "C++, Python and the shell, use these rates in place of the built-in ones: multiply-adds per second of "
+      "Takes about ten seconds; run nothing else meanwhile. Later plans of attention on this device, from\n"
+      "C++, Python and the shell, use these rates instead of the built-in ones: multiply-adds per second of "
       "each\n"
       "engine, bytes per second, and seconds per kernel, row, column and call.\n"
-      "File: $TOPOMASK_CALIBRATION, else topomask/calibration.json in $XDG_CACHE_HOME or ~/.cache; it serves "
-      "the\n"
-      "version that wrote it. TOPOMASK_CALIBRATION=off: plans use no file.\n"
+      "File: $TOPOMASK_CALIBRATION, else topomask/calibration.json in $XDG_CACHE_HOME or ~/.cache; only the\n"
+      "version that wrote it reads it. TOPOMASK_CALIBRATION=off: plans use no file.\n"
       "Examples:\n"
       "  topomask calibrate\n"
       "  topomask calibrate --device cuda --json");

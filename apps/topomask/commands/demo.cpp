@@ -234,15 +234,15 @@ void run_demo(const DemoCommand& command) {
 }  // namespace
 
 void add_demo_command(CLI::App& app) {
-  CLI::App* sub =
-      app.add_subcommand("demo", "Error table, pictures of the mask, time against size: about a minute");
+  CLI::App* sub = app.add_subcommand(
+      "demo", "Error table, pictures of the mask, time against size; takes about a minute");
   const auto command = std::make_shared<DemoCommand>();
   sub->add_option("--out", command->out, "Directory for the pictures")
       ->type_name("DIR")
       ->capture_default_str();
-  sub->add_option("--trials", command->trials, "Sets of walks per number of the error table")
+  sub->add_option("--trials", command->trials, "Sets of walks behind each number of the error table")
       ->capture_default_str();
-  sub->add_option("--largest", command->largest, "Side of the largest square grid that is timed")
+  sub->add_option("--largest", command->largest, "Side in nodes of the largest square grid that is timed")
       ->capture_default_str();
   add_run_options(*sub, command->run);
   sub->footer("Example:\n  topomask demo --out demo-out");

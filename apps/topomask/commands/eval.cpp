@@ -76,24 +76,24 @@ void run_eval(const EvalCommand& command) {
 }  // namespace
 
 void add_eval_command(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("eval", "How good a trained model is");
+  CLI::App* sub = app.add_subcommand("eval", "Evaluate a trained model");
   const auto command = std::make_shared<EvalCommand>();
   sub->add_option("--checkpoint", command->checkpoint, "last.safetensors or best.safetensors of a run")
       ->type_name("FILE")
       ->required();
-  sub->add_option("--data", command->data,
-                  "Other images than the run's, of which the validation part is used, or other episodes, of "
-                  "which all are")
+  sub->add_option(
+         "--data", command->data,
+         "Other data than the run's: the validation part of images or clips, or all episodes of a folder")
       ->type_name("SPEC");
-  sub->add_option("--batch", command->batch, "Images in a batch (default: as in training)");
+  sub->add_option("--batch", command->batch, "Images or clips per batch (default: as in training)");
   sub->add_option("--windows", command->windows,
                   "Particle models: windows of the validation episodes (default: as in training)");
   sub->add_option("--rollout", command->rollout,
-                  "Particle models: frames to predict in each (default: as in training)");
-  sub->add_option("--device", command->device, "cpu, cuda or cuda:N (default: as in training)");
+                  "Particle models: frames to predict in each window (default: as in training)");
+  sub->add_option("--device", command->device, "Device: cpu, cuda or cuda:N (default: as in training)");
   add_output_options(*sub, command->run);
   sub->footer(
-      "Images are normalised with the mean and deviation of the run's training images.\n"
+      "Images are normalised with the mean and standard deviation of the run's training images.\n"
       "Example:\n"
       "  topomask eval --checkpoint runs/grf/best.safetensors\n"
       "  topomask eval --checkpoint runs/particles/best.safetensors --rollout 12");

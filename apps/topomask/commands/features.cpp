@@ -149,9 +149,7 @@ void add_features_command(CLI::App& app) {
   const auto command = std::make_shared<FeaturesCommand>();
   add_graph_options(*sub, command->graph);
   add_kernel_option(*sub, command->kernel);
-  sub->add_option("--walks", command->num_walks, "Walks from every node")
-      ->capture_default_str()
-      ->group("Walks");
+  sub->add_option("--walks", command->num_walks, "Walks per node")->capture_default_str()->group("Walks");
   add_walk_options(*sub, command->walks);
   sub->add_option("--out", command->out, "Where to write Phi, the features of the queries (.npz)")
       ->type_name("FILE")

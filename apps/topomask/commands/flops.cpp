@@ -210,19 +210,17 @@ void add_flops_command(CLI::App& app) {
   const auto command = std::make_shared<FlopsCommand>();
   add_kernel_option(*sub, command->kernel);
   sub->add_option("--smallest", command->smallest,
-                  "Nodes of the smallest path graph; doubled up to the largest")
+                  "Nodes of the smallest path graph; sizes double up to --largest")
       ->capture_default_str();
   sub->add_option("--largest", command->largest, "Nodes of the largest path graph")->capture_default_str();
   sub->add_option("--d", command->d, "Channels of q, k and v")->capture_default_str();
   sub->add_option("--seeds", command->seeds, "Sets of walks to average over")->capture_default_str();
   sub->add_option("--out", command->out, "Directory for the plot (PNG and SVG)")->type_name("DIR");
-  sub->add_option("--walks", command->num_walks, "Walks from every node")
-      ->capture_default_str()
-      ->group("Walks");
+  sub->add_option("--walks", command->num_walks, "Walks per node")->capture_default_str()->group("Walks");
   add_walk_options(*sub, command->walks);
   add_run_options(*sub, command->run);
   sub->footer(
-      "Every engine counts what it does while it runs, new values of the mask included: a multiply-add is "
+      "Every engine counts its operations while it runs, including new values of the mask; a multiply-add is "
       "2.\n"
       "grf-paper is Alg. 1 with its N x Nm matrices, by their nonzeros. grf-feature computes the same column "
       "by\n"

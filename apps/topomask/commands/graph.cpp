@@ -99,12 +99,13 @@ void add_graph_command(CLI::App& app) {
   const auto command = std::make_shared<GraphCommand>();
   add_graph_options(*sub, command->graph);
   add_kernel_option(*sub, command->kernel);
-  sub->add_option("--p-halt", command->p_halt, "Probability to halt at every node, for c")
+  sub->add_option("--p-halt", command->p_halt, "Probability that a walk halts at each node, for c")
       ->capture_default_str();
-  sub->add_option("--max-hops", command->max_hops, "Truncate the series here, which makes c finite");
+  sub->add_option("--max-hops", command->max_hops,
+                  "Truncate the kernel's series after this many hops, which makes c finite");
   add_run_options(*sub, command->run);
   sub->footer("Graphs:\n" + graph_forms_text() + "Kernels:\n" + kernel_forms_text() +
-              "Degrees and weights are those of the graph as read; c is that of the normalised one.\n"
+              "Degrees and weights are those of the graph as read; c is that of the normalised graph.\n"
               "Examples:\n"
               "  topomask graph --graph karate\n"
               "  topomask graph --graph mesh.ply --json\n"

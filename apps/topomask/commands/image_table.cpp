@@ -68,14 +68,13 @@ void add_table_command(CLI::App& experiment, bool video) {
   command->out = "runs/" + name;
   add_table_options(
       *sub, *command,
-      video ? fmt::format("Variants with commas between them (default: {}). Any --attention of 'train "
-                          "vivit'; A+time "
-                          "has A between moments too, joint-A has no factorised encoder, the last two are "
-                          "controls without the order of the frames; NAME@KEY=VALUE changes a setting",
+      video ? fmt::format("Variants, separated by commas (default: {}): any --attention of 'train vivit'. "
+                          "A+time uses A between time steps too, joint-A uses the joint encoder, the last "
+                          "two are controls without frame order; NAME@KEY=VALUE changes a setting",
                           fmt::join(video_table_variants(), ","))
-            : "Variants with commas between them: any --attention of 'train vit', or grf-walks-N for grf "
+            : "Variants, separated by commas: any --attention of 'train vit', or grf-walks-N for grf "
               "with N "
-              "walks; NAME@KEY=VALUE changes a setting (default: those of the paper)");
+              "walks; NAME@KEY=VALUE changes a setting (default: the variants of the paper)");
   VitSettings defaults = default_settings(video);
   const Settings settings = list_settings(defaults);
   std::set<std::string> left_out = {"attention", "seed"};
@@ -89,8 +88,8 @@ void add_table_command(CLI::App& experiment, bool video) {
   sub->footer(
       "Each run has a folder OUT/VARIANT/seed-S; finished runs are never run again and interrupted ones are "
       "resumed, so\n"
-      "the same command may be given again and again, with other --variants and --seeds, and by several "
-      "processes.\n"
+      "the same command may be run again, with other --variants and --seeds, and by several processes at "
+      "once.\n"
       "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error "
       "over seeds.\n"
       "Examples:\n" +

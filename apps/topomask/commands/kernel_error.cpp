@@ -98,7 +98,7 @@ void add_kernel_error_command(CLI::App& app) {
   const auto command = std::make_shared<KernelErrorCommand>();
   add_graph_options(*sub, command->graph, "karate");
   add_kernel_option(*sub, command->kernel);
-  sub->add_option("--walks", command->walk_counts, "Walks from every node, one study each")
+  sub->add_option("--walks", command->walk_counts, "Walks per node; each number is a study")
       ->type_name("N,N,...")
       ->capture_default_str()
       ->group("Walks");

@@ -78,7 +78,7 @@ void add_particle_table_command(CLI::App& experiment) {
   options->out = "runs/particle-table";
   add_table_options(
       *sub, *options,
-      "Variants with commas between them: any --local of 'train particles'; NAME@KEY=VALUE changes a "
+      "Variants, separated by commas: any --local of 'train particles'; NAME@KEY=VALUE changes a "
       "setting (default: grf,mp,none)");
   ParticleSettings defaults;
   add_setting_options(*sub, list_settings(defaults), options->given, {"local", "seed"});
@@ -86,8 +86,8 @@ void add_particle_table_command(CLI::App& experiment) {
   sub->footer(
       "Each run has a folder OUT/VARIANT/seed-S; finished runs are never run again and interrupted ones are "
       "resumed, so\n"
-      "the same command may be given again and again, with other --variants and --seeds, and by several "
-      "processes.\n"
+      "the same command may be run again, with other --variants and --seeds, and by several processes at "
+      "once.\n"
       "OUT/results.json, OUT/report.html and the table hold what is finished so far: mean and standard error "
       "over seeds, "
       "beside\n"

@@ -170,18 +170,18 @@ void add_partition_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("partition", "Cut a graph into parts, one shard file for each");
   const auto command = std::make_shared<PartitionCommand>();
   add_raw_graph_options(*sub, command->graph);
-  sub->add_option("--parts", command->partition.parts, "Number of parts: one for each machine or process")
+  sub->add_option("--parts", command->partition.parts, "Number of parts, one per machine or process")
       ->required();
-  add_choice(*sub, "Options", "--method", command->partition.method, "How to cut");
+  add_choice(*sub, "Options", "--method", command->partition.method, "How to cut the graph");
   sub->add_option("--out", command->out, "Folder for the shards and their index.json")
       ->type_name("DIR")
       ->required();
   sub->add_option("--imbalance", command->partition.imbalance,
-                  "How much more than the mean work a part may have (metis, stream)")
+                  "metis, stream: allowed excess of a part's work over the mean; 0.03 is 3 %")
       ->capture_default_str();
-  sub->add_option("--buffer", command->buffer_bytes,
-                  "Edges sorted in memory at once by stream, such as 512MB (default 128MB); same results for "
-                  "any size")
+  sub->add_option(
+         "--buffer", command->buffer_bytes,
+         "stream: memory for sorting edges, such as 512MB (default 128MB); does not change the results")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->type_name("SIZE");
   add_run_options(*sub, command->run);
@@ -190,12 +190,10 @@ void add_partition_command(CLI::App& app) {
       "refer "
       "to.\n"
       "stream reads text tables of edges (.txt .tsv .csv .edges, also .gz .xz) piece by piece, with "
-      "temporary "
-      "files\n"
-      "in the folder; every other graph is held in memory. morton takes the points of knn, torus and grids, "
-      "and "
-      "else\n"
-      "the reverse Cuthill-McKee order. --graph shards:DIR gives the graph back.\n"
+      "temporary files\n"
+      "in the folder; any other graph is held in memory. morton uses the points of knn, torus and grids, "
+      "otherwise\n"
+      "the reverse Cuthill-McKee order. --graph shards:DIR reads the graph back.\n"
       "Examples:\n"
       "  topomask partition --graph grid:1000x1000 --parts 4 --out parts\n"
       "  topomask partition --graph knn:points.npy,8 --parts 8 --method morton --out parts\n"

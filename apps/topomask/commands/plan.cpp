@@ -188,26 +188,28 @@ void run_plan(const PlanCommand& command) {
 
 void add_plan_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
-      "plan", "How many walks an accuracy needs and what they cost; or what ranks will need");
+      "plan", "Number of walks for a wanted accuracy, and their cost; or what each rank needs");
   const auto command = std::make_shared<PlanCommand>();
   add_graph_options(*sub, command->graph, "karate");
   add_kernel_option(*sub, command->kernel);
   add_walk_options(*sub, command->walks);
   PlanOptions& request = command->request;
-  sub->add_option("--error", request.error, "Largest error of an entry of the mask")->capture_default_str();
-  sub->add_option("--confidence", request.confidence, "Probability of staying within it")
+  sub->add_option("--error", request.error, "Largest absolute error of an entry of the mask")
       ->capture_default_str();
-  add_choice(*sub, "Options", "--for", request.scope, "What --confidence is about");
+  sub->add_option("--confidence", request.confidence, "Probability that the error stays within --error")
+      ->capture_default_str();
+  add_choice(*sub, "Options", "--for", request.scope, "What --confidence applies to");
   sub->add_option("--m", request.features, "Query/key features per head")->capture_default_str();
   sub->add_option("--d", request.channels, "Value channels per head")->capture_default_str();
   sub->add_flag_callback(
       "--fixed-f", [command] { command->request.learned = false; },
-      "f is not learned: a CPU computes the values of the mask once and not in every pass");
+      "f is not learned: a CPU then computes the values of the mask once, not in every pass");
   add_rank_plan_options(*sub, command->ranks);
   add_run_options(*sub, command->run);
   sub->footer(
-      "The last table has each kind of ensemble with the walks that it needs for the same error. seconds: a\n"
-      "forward pass of attention as predicted (see 'topomask calibrate'); rel. error: of the whole mask in "
+      "The last table has each kind of ensemble with the walks that it needs for the same error. seconds: "
+      "predicted\n"
+      "time of a forward pass of attention (see 'topomask calibrate'); rel. error: of the whole mask in "
       "the\n"
       "Frobenius norm, one sample against the exact kernel up to twice --max-hops.\n"
       "With --ranks the counts are those of the graph if it has at most 2^20 nodes, else scaled from smaller "

@@ -64,10 +64,9 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
   RankPlanOptions& plan = flags.plan;
   CLI::Option* ranks =
       command
-          .add_option(
-              "--ranks", plan.ranks,
-              "Instead of an accuracy: memory, bytes sent and time of each of so many ranks. The graph may "
-              "be larger than this machine: grid:31623x31623, shards:DIR")
+          .add_option("--ranks", plan.ranks,
+                      "Plan for this many ranks instead of an accuracy: memory, bytes sent and time of each. "
+                      "The graph may be larger than the memory of this machine: grid:31623x31623, shards:DIR")
           ->group(kRankPlanGroup);
   std::vector<std::string> names, meanings;
   for (const DeviceProfile& profile : device_profiles()) {
@@ -75,28 +74,27 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
     meanings.push_back(fmt::format("{}: {}", profile.name, profile.description));
   }
   command
-      .add_option("--device", plan.device,
-                  fmt::format("What each rank computes on. {}", fmt::join(meanings, "; ")))
+      .add_option("--device", plan.device, fmt::format("Device of each rank. {}", fmt::join(meanings, "; ")))
       ->type_name(fmt::format("{}", fmt::join(names, "|")))
       ->capture_default_str()
       ->needs(ranks)
       ->group(kRankPlanGroup);
-  command.add_option("--walks,--num-walks", flags.num_walks, "Walks from every node")
+  command.add_option("--walks,--num-walks", flags.num_walks, "Walks per node")
       ->capture_default_str()
       ->needs(ranks)
       ->group(kRankPlanGroup);
-  command.add_option("--heads", plan.heads, "Heads of attention, with one set of walks")
+  command.add_option("--heads", plan.heads, "Attention heads, which share one set of walks")
       ->capture_default_str()
       ->needs(ranks)
       ->group(kRankPlanGroup);
   command
       .add_option("--link-bandwidth", plan.link_bandwidth,
-                  "Bytes per second that a rank sends (default: those of the device)")
+                  "Bytes per second that a rank sends (default: that of the device)")
       ->type_name("BYTES")
       ->needs(ranks)
       ->group(kRankPlanGroup);
   add_choice(command, kRankPlanGroup, "--partition", plan.method,
-             "How the graph is cut, unless it is shards:FOLDER with one for each rank");
+             "How the graph is cut; shards:FOLDER with one shard per rank is cut already");
   command.get_option("--partition")->needs(ranks);
 }
 

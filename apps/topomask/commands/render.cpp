@@ -90,16 +90,20 @@ void add_render_command(CLI::App& app) {
   render->require_subcommand(1);
   CLI::App* sub = render->add_subcommand("robot", "Colour and depth that the robot's cameras see, as PNG");
   const auto command = std::make_shared<RenderCommand>();
-  sub->add_option("data", command->data, "Folder of 'topomask simulate robot'")->type_name("DIR")->required();
+  sub->add_option("data", command->data, "Folder written by 'topomask simulate robot'")
+      ->type_name("DIR")
+      ->required();
   sub->add_option("--out", command->out, "New folder for the pictures")->type_name("PNGS")->required();
-  sub->add_option("--episode", command->episode, "One episode alone, by place or name (default: all)")
+  sub->add_option("--episode", command->episode, "Only this episode, by number or name (default: all)")
       ->type_name("E");
-  sub->add_option("--size", command->size, "Pixels of a frame, both ways (default: as the data set says)");
-  sub->add_option("--samples", command->samples, "Rays per pixel and side, for colour")
+  sub->add_option("--size", command->size,
+                  "Width and height of a frame in pixels (default: as in the data set)");
+  sub->add_option("--samples", command->samples,
+                  "Rays along each side of a pixel, for colour: N x N per pixel")
       ->capture_default_str();
   add_output_options(*sub, command->run);
   sub->get_option("--threads")
-      ->description("Threads to use (default: all cores); same results for any number");
+      ->description("Number of threads (default: all cores); does not change the results");
   sub->footer(
       "PNGS/EPISODE/camera-C gets the layout of 7-Scenes: frame-000000.color.png, .depth.png (16 bits, "
       "millimetres),\n"

@@ -85,13 +85,13 @@ void run_rollout(const RolloutCommand& command) {
 
 void add_rollout_command(CLI::App& app) {
   CLI::App* sub =
-      app.add_subcommand("rollout", "What a particle model predicts of an episode, beside the truth");
+      app.add_subcommand("rollout", "Draw what a particle model predicts of an episode, beside the truth");
   const auto command = std::make_shared<RolloutCommand>();
   sub->add_option("checkpoint", command->checkpoint,
                   "last.safetensors or best.safetensors of 'train particles'")
       ->type_name("CHECKPOINT")
       ->required();
-  sub->add_option("episode", command->episode, "Place in the data set, or a name such as sweep-000003")
+  sub->add_option("episode", command->episode, "Number in the data set, or a name such as sweep-000003")
       ->type_name("EPISODE")
       ->required();
   sub->add_option("--data", command->data, "Folder of episodes (default: the run's)")->type_name("DIR");
@@ -99,10 +99,11 @@ void add_rollout_command(CLI::App& app) {
       ->capture_default_str();
   sub->add_option("--steps", command->steps, "Frames to predict; 0: to the end of the episode")
       ->capture_default_str();
-  sub->add_option("--camera", command->camera, "Whose pictures are on the sheet")->capture_default_str();
-  sub->add_option("--tile", command->tile, "Width of a picture on the sheet; a PNG has two pixels for each")
+  sub->add_option("--camera", command->camera, "Number of the camera shown on the sheet")
       ->capture_default_str();
-  sub->add_option("--device", command->device, "cpu, cuda or cuda:N (default: as in training)");
+  sub->add_option("--tile", command->tile, "Width of a picture on the sheet, in units of two pixels")
+      ->capture_default_str();
+  sub->add_option("--device", command->device, "Device: cpu, cuda or cuda:N (default: as in training)");
   sub->add_option("--out", command->out,
                   "Writes STEM-sheet.png and STEM.png, an animation (default: rollout-EPISODE)")
       ->type_name("STEM");

@@ -144,15 +144,18 @@ void add_show_command(CLI::App& app) {
   CLI::App* sub =
       show->add_subcommand("robot", "An episode of the robot as a contact sheet and an animation");
   const auto command = std::make_shared<ShowCommand>();
-  sub->add_option("data", command->data, "Folder of 'topomask simulate robot'")->type_name("DIR")->required();
-  sub->add_option("--episode", command->episode, "Place in the index, or a name such as sweep-000003")
+  sub->add_option("data", command->data, "Folder written by 'topomask simulate robot'")
+      ->type_name("DIR")
+      ->required();
+  sub->add_option("--episode", command->episode, "Number in the index, or a name such as sweep-000003")
       ->type_name("E")
       ->capture_default_str();
-  sub->add_option("--camera", command->camera, "Whose pictures to show")->capture_default_str();
-  sub->add_option("--size", command->size, "Pixels of a rendered frame, both ways")->capture_default_str();
-  sub->add_option("--every", command->every, "Put every so many frames on the sheet")->capture_default_str();
+  sub->add_option("--camera", command->camera, "Number of the camera to show")->capture_default_str();
+  sub->add_option("--size", command->size, "Width and height of a rendered frame in pixels")
+      ->capture_default_str();
+  sub->add_option("--every", command->every, "Put every N-th frame on the sheet")->capture_default_str();
   sub->add_option("--columns", command->columns, "Pictures in a row of the sheet")->capture_default_str();
-  sub->add_option("--tile", command->tile, "Width of a picture on the sheet; a PNG has two pixels for each")
+  sub->add_option("--tile", command->tile, "Width of a picture on the sheet, in units of two pixels")
       ->capture_default_str();
   sub->add_option("--out", command->out,
                   "Writes STEM-sheet.png and STEM.png, an animation (default: the episode's name)")

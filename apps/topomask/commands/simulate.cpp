@@ -97,7 +97,7 @@ void run_simulate(SimulateCommand& command) {
 }  // namespace
 
 void add_simulate_command(CLI::App& app) {
-  CLI::App* simulate = app.add_subcommand("simulate", "Data for models of the physical world");
+  CLI::App* simulate = app.add_subcommand("simulate", "Simulate data for models of the physical world");
   simulate->require_subcommand(1);
   CLI::App* sub =
       simulate->add_subcommand("robot", "Episodes of a robot with two arms, as states (needs MuJoCo)");
@@ -108,14 +108,13 @@ void add_simulate_command(CLI::App& app) {
       ->type_name(tasks + "all")
       ->capture_default_str();
   sub->add_option("--episodes", command->episodes, "Episodes of each task")->capture_default_str();
-  sub->add_option("--frames", command->robot.frames, "Frames of an episode, two per second; a task takes 26")
+  sub->add_option("--frames", command->robot.frames, "Frames per episode, two per second; a task takes 26")
       ->capture_default_str();
-  sub->add_option("--size", command->robot.size,
-                  "Pixels of a frame, both ways, where a reader asks for no other")
+  sub->add_option("--size", command->robot.size, "Default width and height of a rendered frame, in pixels")
       ->capture_default_str();
-  sub->add_option("--cameras", command->robot.cameras, "Cameras, on an arc in front of the table")
+  sub->add_option("--cameras", command->robot.cameras, "Number of cameras, on an arc in front of the table")
       ->capture_default_str();
-  sub->add_option("--out", command->out, "Folder for the episodes; one that has some is extended")
+  sub->add_option("--out", command->out, "Folder for the episodes; episodes already in it are kept")
       ->type_name("DIR")
       ->required();
   add_run_options(*sub, command->run);

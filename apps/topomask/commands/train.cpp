@@ -47,8 +47,8 @@ void add_train_vit_command(CLI::App& train, bool video) {
       "\nSettings not given come from --config, then from the preset. The folder gets config.toml, "
       "metrics.jsonl,\n"
       "last.safetensors, best.safetensors and, once finished, result.json.\n"
-      "Ranks share every batch: --batch is that of all together, and the result is that of one process but "
-      "for\n"
+      "Ranks share every batch: --batch is that of all together, and the result is that of one process up "
+      "to\n"
       "rounding. The first rank writes the folder. A run may be resumed with another number of ranks.\n"
       "Examples:\n" +
       (video ? "  topomask train vivit --attention softmax+grf --epochs 10 --out runs/clips\n"

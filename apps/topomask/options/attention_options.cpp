@@ -13,8 +13,8 @@ void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
   command
       .add_option(
           "--max-workspace", options.max_workspace,
-          "Bytes that an engine may allocate beside its inputs and output; 0: three quarters of the free "
-          "memory on a GPU, elsewhere 2 GiB or four times the inputs and output, whichever is more")
+          "Limit in bytes on what an engine allocates beside its inputs and output; 0: three quarters of the "
+          "free memory on a GPU, elsewhere 2 GiB or four times the inputs and output, whichever is more")
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);
@@ -23,20 +23,21 @@ void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
 void add_attention_options(CLI::App& command, AttentionFlags& flags) {
   AttentionOptions& options = flags.attention;
   add_mask_options(command, flags.mask);
-  add_choice(command, kGroup, "--kind", options.kind, "Which attention");
-  add_choice(command, kGroup, "--feature-map", options.feature_map.kind, "phi of linear attention");
+  add_choice(command, kGroup, "--kind", options.kind, "Kind of attention");
+  add_choice(command, kGroup, "--feature-map", options.feature_map.kind,
+             "Feature map phi of linear attention");
   command
       .add_option("--epsilon", options.feature_map.epsilon,
-                  "Added to relu and squared-relu; a row whose features all vanish gives zeros without it")
+                  "Added to relu and squared-relu; without it, a row whose features are all zero gives zeros")
       ->capture_default_str()
       ->group(kGroup);
-  command
-      .add_option("--num-features", options.feature_map.num_features, "Number of random features of favor")
+  command.add_option("--num-features", options.feature_map.num_features, "favor: number of random features")
       ->capture_default_str()
       ->group(kGroup);
-  add_choice(command, kGroup, "--engine", options.engine, "How to compute it");
+  add_choice(command, kGroup, "--engine", options.engine, "How attention is computed");
   add_max_workspace_option(command, options);
-  command.add_flag("--check-finite", options.check_finite, "Refuse q, k or v with a NaN or an infinity")
+  command
+      .add_flag("--check-finite", options.check_finite, "Reject q, k or v that contain a NaN or an infinity")
       ->group(kGroup);
   add_device_option(command, flags.device);
   add_rank_options(command, flags.ranks);

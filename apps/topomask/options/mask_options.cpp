@@ -185,7 +185,7 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
               fail_unknown_word("--mask", word, names);
             flags.name = word;
           },
-          "Which mask")
+          "Name of the mask")
       ->type_name(fmt::format("{}", fmt::join(names, "|")))
       ->default_str(flags.name)
       ->group(kMaskGroup);
@@ -206,12 +206,12 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
         ->group(kMaskGroup);
   };
   const std::string series = fmt::format("{}: ", fmt::join(masks_with("init", settings_of), ", "));
-  add_init("--kernel", "", series + "the kernel that M starts as (" + NodeKernel().to_string() + ")", "SPEC");
+  add_init("--kernel", "",
+           series + "node kernel that M starts as (default: " + NodeKernel().to_string() + ")", "SPEC");
   add_init("--modulation", "modulation:", series + "the same as --kernel modulation:f0,f1,...", "NUMBERS");
   add_init("--coefficients", "coefficients:", series + "the same as --kernel coefficients:alpha0,alpha1,...",
            "NUMBERS");
-  add_init("--f", "",
-           series + "the parameter itself: f0,f1,... of the walks, alpha0,alpha1,... of the series",
+  add_init("--f", "", series + "the parameter itself: f0,f1,... for walks, alpha0,alpha1,... for the series",
            "NUMBERS");
 
   std::vector<std::string_view> seen;
@@ -254,10 +254,12 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
   add("--parameters", flags.in_parameters,
       "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
       ->type_name("FILE");
-  add("--out-parameters", flags.out_parameters, "Write the parameters, for mask.load_state_dict in Python")
+  add("--out-parameters", flags.out_parameters,
+      "Write the parameters (.safetensors), for mask.load_state_dict in Python")
       ->type_name("FILE");
   add("--global-tokens", flags.global_tokens,
-      "How many of the first rows of q, k, v are tokens that see and are seen by all (CLS)")
+      "Number of leading rows of q, k and v that are global tokens (CLS): they attend to all, and all attend "
+      "to them")
       ->capture_default_str();
 }
 

@@ -19,22 +19,20 @@ void RunOptions::apply() const {
 }
 
 void add_run_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--seed", options.seed, "Everything random follows from this number")
-      ->capture_default_str();
+  command.add_option("--seed", options.seed, "Random seed; fixes everything random")->capture_default_str();
   add_output_options(command, options);
   command.get_option("--threads")
-      ->description("Threads to use (default: all cores); same results for any number");
+      ->description("Number of threads (default: all cores); does not change the results");
 }
 
 void add_output_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--threads", options.threads, "Threads to use (default: all cores)");
+  command.add_option("--threads", options.threads, "Number of threads (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
-  command.add_flag("--quiet", options.quiet,
-                   "Print nothing but errors and warnings (and JSON, if asked for)");
+  command.add_flag("--quiet", options.quiet, "Print only errors and warnings (and JSON, if asked for)");
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda or cuda:N; same walks on every device")
+  command.add_option("--device", device, "Device: cpu, cuda or cuda:N; walks are the same on every device")
       ->type_name("NAME")
       ->capture_default_str();
 }
@@ -57,7 +55,7 @@ Graph GraphOptions::load() const {
 void add_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
   add_raw_graph_options(command, options, default_spec);
   add_choice(command, kGraphGroup, "--normalise", options.normalisation,
-             "W from the adjacency matrix A and its degrees D");
+             "How W is computed from the adjacency matrix A and the degrees D");
 }
 
 void add_raw_graph_options(CLI::App& command, GraphOptions& options, const std::string& default_spec) {
@@ -76,23 +74,27 @@ void add_raw_graph_options(CLI::App& command, GraphOptions& options, const std::
   } else {
     graph->capture_default_str();
   }
-  add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates, "Parallel edges");
+  add_choice(command, kGraphGroup, "--duplicates", options.loading.policy.duplicates,
+             "What to do with parallel edges");
   add_choice(command, kGraphGroup, "--self-loops", options.loading.policy.self_loops,
-             "Edges from a node to itself");
-  add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated, "Nodes without edges");
-  add_choice(command, kGraphGroup, "--components", options.loading.policy.components, "Connected components");
+             "What to do with edges from a node to itself");
+  add_choice(command, kGraphGroup, "--isolated", options.loading.policy.isolated,
+             "What to do with nodes without edges");
+  add_choice(command, kGraphGroup, "--components", options.loading.policy.components,
+             "What to do with several connected components");
   add_choice(command, kGraphGroup, "--direction", options.loading.policy.direction, "Direction of the edges");
   command
       .add_option(
           "--max-file-size", options.loading.read.max_file_size,
-          "Largest size of a file and of what it unpacks to, such as 2GB (default: 200 times the size of a "
+          "Size limit of a file, also after decompression, such as 2GB (default: 200 times the size of a "
           "compressed file, or what the memory allows)")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->type_name("SIZE")
       ->group(kGraphGroup);
   command
       .add_option("--out-ids", options.out_ids,
-                  "Write a table: the number of a node, a tab, its name in the file")
+                  "Write the names of the nodes: one line per node with its number, a tab and its name in "
+                  "the graph file")
       ->type_name("FILE")
       ->group(kGraphGroup);
 }
@@ -101,19 +103,20 @@ void add_kernel_option(CLI::App& command, std::string& kernel) {
   kernel = NodeKernel().to_string();
   std::vector<std::string> forms;
   for (const KernelForm& form : kernel_forms()) forms.push_back(form.form);
-  command.add_option("--kernel", kernel, fmt::format("{}", fmt::join(forms, ", ")))
+  command.add_option("--kernel", kernel, fmt::format("Node kernel: {}", fmt::join(forms, ", ")))
       ->type_name("SPEC")
       ->capture_default_str();
 }
 
 void add_walk_options(CLI::App& command, WalkFlags& flags) {
-  command.add_option("--p-halt", flags.p_halt, "Probability to halt at every node")
+  command.add_option("--p-halt", flags.p_halt, "Probability that a walk halts at each node")
       ->capture_default_str()
       ->group(kWalkGroup);
   command
-      .add_option("--max-hops", flags.max_hops,
-                  fmt::format("Longest walk (default {}, or the length of the survival function)",
-                              WalkOptions().max_hops))
+      .add_option(
+          "--max-hops", flags.max_hops,
+          fmt::format("Maximum length of a walk in hops (default {}, or the length of the survival function)",
+                      WalkOptions().max_hops))
       ->group(kWalkGroup);
   command
       .add_option("--length", flags.length,
@@ -122,10 +125,10 @@ void add_walk_options(CLI::App& command, WalkFlags& flags) {
       ->type_name("geometric|fixed|survival:S0,S1,...")
       ->capture_default_str()
       ->group(kWalkGroup);
-  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, "Law of the next node");
+  add_choice(command, kWalkGroup, "--step", flags.features.walks.step, "Distribution of the next node");
   add_choice(command, kWalkGroup, "--coupling", flags.features.walks.coupling,
-             "How the walks of a node depend on each other, to lower the variance");
-  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, "Walks of the keys");
+             "Coupling of the walks from one node, to lower the variance");
+  add_choice(command, kWalkGroup, "--ensembles", flags.features.ensembles, "Which walks the keys use");
   command
       .add_flag_callback(
           "--ad-hoc", [&flags] { flags.features.importance_weights = false; },

@@ -179,28 +179,27 @@ void add_common_options(CLI::App& command, RankFlags& flags, const char* time_li
       ->group(kRankGroup);
   command
       .add_option(time_limit, flags.limits.timeout_seconds,
-                  "Seconds to wait for other ranks, to come and to answer")
+                  "Seconds to wait for other ranks to start and to answer")
       ->capture_default_str()
       ->group(kRankGroup);
-  add_choice(command, kRankGroup, "--backend", flags.limits.backend, "What carries tensors between GPUs");
+  add_choice(command, kRankGroup, "--backend", flags.limits.backend, "How tensors travel between GPUs");
 }
 
 }  // namespace
 
 void add_training_rank_options(CLI::App& command, RankFlags& flags) {
-  add_common_options(
-      command, flags, "--rank-time-limit",
-      "Train in so many processes on this machine, each with a part of every batch; torchrun starts them "
-      "itself");
+  add_common_options(command, flags, "--rank-time-limit",
+                     "Train in this many processes on this machine, each with a part of every batch; leave "
+                     "it out under torchrun");
 }
 
 void add_rank_options(CLI::App& command, RankFlags& flags) {
   add_common_options(command, flags, "--time-limit",
-                     "Work in so many processes on this machine, each with a part of the graph; torchrun "
-                     "starts them itself");
+                     "Work in this many processes on this machine, each with a part of the graph; leave it "
+                     "out under torchrun");
   add_choice(command, kRankGroup, "--partition", flags.method,
-             "How the graph is cut, unless it is shards:FOLDER with one for each rank");
-  add_choice(command, kRankGroup, "--route", flags.route, "How walks get past the border of a part");
+             "How the graph is cut; shards:FOLDER with one shard per rank is cut already");
+  add_choice(command, kRankGroup, "--route", flags.route, "How walks cross the border of a part");
 }
 
 at::Tensor gather_rows(const DistributedGraph& graph, const at::Tensor& own) {

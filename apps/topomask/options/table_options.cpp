@@ -49,7 +49,7 @@ void add_table_options(CLI::App& command, TableOptions& options, const std::stri
   command.add_option("--seeds", options.seeds, "Seeds to train with: 0,1,2 or 0-2")
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--config", options.config, "Settings from a TOML file; the command line wins over it")
+  command.add_option("--config", options.config, "TOML file of settings; the command line overrides it")
       ->type_name("FILE");
   command.add_option("--out", options.out, "Folder of the experiment")
       ->type_name("DIR")
