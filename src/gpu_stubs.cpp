@@ -1,5 +1,5 @@
-// What every gpu.h of this library declares, for a build without CUDA: nothing runs on a GPU, and whoever
-// asks for it all the same is told why.
+// What every gpu.h of this library declares, for a build without CUDA: nothing runs on a GPU, and calls that
+// ask for one throw and say why.
 #include "attention/gpu.h"
 #include "core/gpu.h"
 #include "graph/gpu.h"

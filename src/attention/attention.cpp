@@ -23,7 +23,7 @@ bool has_attention_dtype(const at::Tensor& x) {
          x.scalar_type() == at::kBFloat16 || (x.is_cuda() && x.scalar_type() == at::kHalf);
 }
 
-// Whether x goes with q. The words for what is wrong take longer than a small call, so they come after this.
+// Whether x goes with q. Composing the error message takes longer than a small call, so that comes later.
 bool goes_with(const at::Tensor& x, const at::Tensor& q) {
   return x.defined() && (x.dim() == 4 || x.dim() == 3) && x.dim() == q.dim() && (x.is_cpu() || x.is_cuda()) &&
          has_attention_dtype(x) && x.scalar_type() == q.scalar_type() && x.device() == q.device() &&
@@ -88,7 +88,7 @@ void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at
 
 namespace {
 
-// A call of attention() as its engine takes it.
+// The arguments of attention() as its engine takes them.
 struct PreparedCall {
   EngineInputs inputs;
   Engine engine = Engine::dense;

@@ -166,7 +166,7 @@ EngineGradients backward_on_cpu(const at::Tensor& given_grad, const EngineInputs
 }  // namespace
 
 bool has_column_engine(const EngineInputs& inputs, const std::vector<SparseFactors>& factors) {
-  // Without a mask, two matrix products do on a CPU.
+  // Without a mask, two matrix products suffice on a CPU.
   return inputs.q.is_cuda() ? has_column_engine_on_gpu(inputs, factors) : !factors.empty();
 }
 

@@ -35,7 +35,7 @@ namespace {
 
 using ColumnLists = SparsePattern::Derived::ColumnLists;
 
-// Where the products of a pass may take so many bytes, or those of one pair where that is more.
+// Bytes that the products of a pass may take, unless one pair needs more.
 constexpr std::int64_t kProductBytes = std::int64_t{512} << 20;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
@@ -131,8 +131,8 @@ ColumnWork work_of(const ColumnLists& lists) {
   return work;
 }
 
-// One column with all rows. Chunks of keys fill the device once, for their states are added up afterwards;
-// rows come in small ones. Both are functions of the sizes alone.
+// One column with all rows. There are just enough chunks of keys to fill the device, because their states are
+// added up afterwards; chunks of rows are small. Both are functions of the sizes alone.
 ColumnWork unmasked_work(std::int64_t pairs, std::int64_t num_nodes) {
   constexpr std::int64_t kKeyBlocks = 640, kLeastKeys = 128, kRows = 128;
   ColumnWork work;
@@ -319,7 +319,7 @@ bool has_column_engine_on_gpu(const EngineInputs& inputs, const std::vector<Spar
     pass.z.rows = rows_from(adjacent_columns(inputs.v), 0);
     return inputs.q.size(3) <= kColumnWidth && columns_on_tensor_cores(pass);
   }
-  // Lists take the host's waiting for their lengths.
+  // Making lists means that the host waits for their lengths.
   const bool captured = capture_id(inputs.q.device()) != 0;
   return std::none_of(factors.begin(), factors.end(), [&](const SparseFactors& own) {
     return captured || own.left.pattern->padded || own.right.pattern->padded;

@@ -120,7 +120,7 @@ std::span<const RateField> rate_fields() {
 }
 
 const DeviceRates& rates_of(c10::Device device) {
-  // The name of a GPU takes longer to find than a small attention: each is asked once.
+  // Looking up the name of a GPU takes longer than a small attention, so it is done once per GPU.
   if (device.is_cpu()) {
     static const DeviceRates cpu = measured_or_built_in(c10::kCPU);
     return cpu;
@@ -187,7 +187,7 @@ void store_calibration(const std::string& path, const std::string& key, const De
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code status;
   if (!folder.empty()) std::filesystem::create_directories(folder, status);
-  write_file(path, file.dump(1) + "\n");  // says so where it cannot
+  write_file(path, file.dump(1) + "\n");  // throws if it cannot
 }
 
 std::string calibration_key(c10::Device device) {

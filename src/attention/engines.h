@@ -23,8 +23,8 @@ struct EngineInputs {
 // options.feature_map first.
 ScoreRule score_rule_of(const AttentionOptions& options, std::int64_t d);
 
-// What AttentionOptions::max_workspace means beside inputs and output of so many bytes, where the most that
-// an engine could use is `wanted_bytes`.
+// What AttentionOptions::max_workspace means for inputs and output of this many bytes; no engine could use
+// more than `wanted_bytes`.
 std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
                              double operand_bytes, double wanted_bytes);
 
@@ -110,12 +110,12 @@ at::Tensor with_ones(const at::Tensor& v);
 at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
 
 // [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
-// Shared by all who ask for it: not to be written to.
+// Shared by all callers, so nobody may write to it.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device);
 
-// Features of keys that are some of all: `of_all` gives the largest exponents [..., 1, 1] of all keys from
-// those of these.
+// Features of a part of the keys: `of_all` turns the largest exponents [..., 1, 1] of these keys into those
+// of all keys.
 using LargestOfAll = std::function<at::Tensor(const at::Tensor& of_these)>;
 at::Tensor key_features(const FeatureMap& map, const at::Tensor& x, const LargestOfAll& of_all);
 

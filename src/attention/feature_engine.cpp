@@ -106,7 +106,7 @@ struct ColumnEngineState : torch::CustomClassHolder {
   std::vector<SparseFactors> factors;  // but for their values
 };
 
-// Values of Phi and of Psi in turns, and the way back.
+// Values of Phi and of Psi in turns, forward and backward.
 std::vector<at::Tensor> values_of(const std::vector<SparseFactors>& factors) {
   std::vector<at::Tensor> values;
   for (const SparseFactors& own : factors) {
@@ -240,7 +240,7 @@ at::Tensor run_feature_engine(const EngineInputs& given, const MaskPtr& mask) {
   state->block = feature_block(AttentionShape::of(inputs.q, inputs.v), inputs.max_workspace);
   // Nodes first: the mask moves whole rows of columns.
   const auto by_node = [](const at::Tensor& x) { return x.permute({1, 2, 0, 3}).contiguous(); };
-  // Each tensor once, even if parts of the mask share it: the gradient of each is that of all its uses.
+  // Each tensor once, even if parts of the mask share it: its gradient sums over all uses.
   std::vector<at::Tensor> parameters;
   for (const at::Tensor& parameter : mask->parameters()) {
     const bool known = std::any_of(parameters.begin(), parameters.end(),

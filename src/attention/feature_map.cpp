@@ -121,7 +121,7 @@ at::Tensor largest_of_block(const at::Tensor& x, const std::vector<std::int64_t>
 
 // Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys that a query
 // can meet, cancel in the normalised attention, so the largest exponent is taken out of each. Keys of another
-// graph must not have a say: far larger ones would leave this graph's without any number.
+// graph must not count: if they are far larger, all features of this graph would underflow.
 at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query,
                              const std::vector<std::int64_t>& blocks, const LargestOfAll& of_all = {}) {
   const std::int64_t d = x.size(-1);

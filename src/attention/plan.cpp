@@ -15,7 +15,7 @@ namespace topomask {
 namespace {
 
 // The feature form on a GPU: bytes decide. Columns are made, moved and added up by separate kernels, which
-// read and write them about so often; what a sparse mask fetches comes from caches, and its indices serve
+// read and write them about this often; what a sparse mask fetches comes from caches, and its indices serve
 // many columns. Fitted to three cases, see the tests.
 constexpr double kGpuColumnPasses = 11, kGpuSparseShare = 0.09;
 
@@ -46,7 +46,7 @@ struct Case {
   double threads() const { return shape.device.is_cpu() ? num_threads() : 1; }
 };
 
-// What of the bytes does not come from a cache, where the work goes through `working_set` of them.
+// The share of the bytes that no cache serves, if the work touches `working_set` of them.
 double beyond_cache(const Case& s, double working_set) {
   return std::max(0.0, 1 - s.rates.cache * s.threads() / std::max(working_set, 1.0));
 }
@@ -108,8 +108,8 @@ PlanCandidate dense_candidate(const Case& s) {
   return c;
 }
 
-// Column by column of Phi: a column takes what is less, its pairs of rows and keys or its state Z_c. What the
-// better of the two takes in all is a little more than that.
+// Column by column of Phi: a column takes what is less, its pairs of rows and keys or its state Z_c. The real
+// cost is a little above that minimum.
 PlanCandidate columns_candidate(const Case& s, PlanCandidate c) {
   const MaskProfile& mask = s.mask;
   const bool on_cpu = s.shape.device.is_cpu();
@@ -214,7 +214,7 @@ std::int64_t workspace_limit(const AttentionOptions& options, const AttentionSha
   if (options.max_workspace != 0) return options.max_workspace;
   constexpr double kUsual = 1u << 31;
   const double usual = std::max(kUsual, 4 * operand_bytes);
-  // What is free is asked for only where it matters: the question takes longer than a small attention.
+  // Free memory is queried only where it matters: the query takes longer than a small attention.
   if (shape.device.is_cpu() || wanted_bytes <= usual) return static_cast<std::int64_t>(usual);
   constexpr double kShareOfFree = 0.75;
   return static_cast<std::int64_t>(

@@ -33,7 +33,7 @@ c10::DeviceIndex index_of(c10::Device device) {
   return device.has_index() ? device.index() : c10::cuda::current_device();
 }
 
-// Torch's allocator knows no device before the first tensor is there.
+// Torch's allocator knows no device before the first tensor is allocated.
 c10::CachingDeviceAllocator::DeviceStats memory_of(c10::Device device) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   return c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device));

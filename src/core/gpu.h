@@ -1,5 +1,5 @@
-// The GPUs of this machine. Each room declares what it does on a GPU in a gpu.h of its own: its *_cuda.cpp
-// files define that, and a build without CUDA links gpu_stubs.cpp instead. Callers ask x.is_cuda() and call.
+// The GPUs of this machine. Each folder declares what it does on a GPU in its own gpu.h: its *_cuda.cpp files
+// define that, and a build without CUDA links gpu_stubs.cpp instead. Callers ask x.is_cuda() and call.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,4 +1,4 @@
-// A hash of 64 bits that tells data apart that was mixed up or damaged; no protection against forgery.
+// A 64-bit hash that detects data that was mixed up or damaged. It does not protect against forgery.
 #pragma once
 
 #include <fmt/format.h>

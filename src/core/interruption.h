@@ -1,8 +1,8 @@
 // Stopping long work from outside, as Ctrl-C in Python does.
 //
-// Long loops call poll_interruption() every few milliseconds, on any thread. Somebody who wants to be able to
-// stop them sets a hook, which throws when they should. It runs on the thread that set it, at most 20 times a
-// second; the other threads of a loop stop as soon as it has thrown. Without a hook nothing happens.
+// Long loops call poll_interruption() every few milliseconds, on any thread. To stop them, set a hook that
+// throws. The hook runs on the thread that set it, at most 20 times per second; the other threads of a loop
+// stop as soon as it has thrown. Without a hook nothing happens.
 #pragma once
 
 namespace topomask {

@@ -14,7 +14,7 @@ void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& chunk);
 
 // The same in runs of `size` items (the last may be shorter): a thread takes the next one as it finishes,
-// since two cores are seldom equally fast, nor two runs equally long. Between runs it asks whether to go on
+// since cores are seldom equally fast and runs seldom equally long. Between runs it checks for interruption
 // (interruption.h); chunks of parallel_for that take long should do so themselves.
 void for_runs(std::int64_t count, std::int64_t size,
               const std::function<void(std::int64_t begin, std::int64_t end)>& run);

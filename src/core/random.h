@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
 //
-// A number is a function of what it is for, never of who draws it or when: the key is the seed, the counter
+// A number depends on its purpose, never on which thread draws it or when: the key is the seed, the counter
 // says (node, walk, block of hops, purpose). One block holds four 32-bit words, one for each of four hops.
 #pragma once
 

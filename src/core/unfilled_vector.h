@@ -1,4 +1,4 @@
-// Large arrays that the threads which compute them touch first.
+// Large arrays that are first touched by the threads that compute them.
 //
 // The system clears a page when it is first touched, which at millions of nodes takes as long as the
 // arithmetic. A std::vector is filled by one thread before the others write their values.

@@ -29,7 +29,7 @@ HWY_INLINE auto sum_of_blocks(D, V v) {
 }
 #endif
 
-// The sums of the lanes of four vectors. For float they are interleaved pairwise, three shuffles a sum.
+// The sums of the lanes of four vectors. For float they are interleaved pairwise, three shuffles per sum.
 template <class V>
 HWY_INLINE void four_sums(hn::ScalableTag<double> d, V a, V b, V c, V e, double* HWY_RESTRICT out) {
   out[0] = hn::GetLane(hn::SumOfLanes(d, a));

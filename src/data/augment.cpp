@@ -34,7 +34,7 @@ void check_options(const AugmentOptions& options) {
   in_range(options.label_smoothing, 0, 1, "label_smoothing");
 }
 
-// Without those that were there to be mixed with.
+// Without the images that were loaded only as partners for mixing.
 AugmentedBatch own_images(AugmentedBatch batch, const BatchPlaces& part) {
   if (!part.places.defined() || part.own_end - part.own_begin == batch.images.size(0)) return batch;
   for (at::Tensor* rows : {&batch.images, &batch.targets})

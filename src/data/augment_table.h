@@ -1,4 +1,4 @@
-// Every random choice for one batch, drawn on the CPU as a table with one row an image.
+// Every random choice for one batch, drawn on the CPU as a table with one row per image.
 #pragma once
 
 #include <cstdint>

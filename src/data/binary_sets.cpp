@@ -52,7 +52,7 @@ std::string find_file(const std::string& folder, const std::string& name) {
 const std::vector<std::string> kCifar10Names = {"airplane", "automobile", "bird",  "cat",  "deer",
                                                 "dog",      "frog",       "horse", "ship", "truck"};
 
-// The batches that are there: 1 to 5, and "test".
+// The batches that exist: 1 to 5, and "test".
 std::map<std::string, std::string> cifar10_files(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (int i = 1; i <= 5; ++i) {
@@ -96,7 +96,7 @@ ImageSet read_batches(const DataSpec& spec, const std::map<std::string, std::str
   return set_of_records(parts);
 }
 
-// Class names of a text file, one a line, where it is there and has as many as there are labels.
+// Class names from a text file, one per line, if the file exists and has one for each label.
 std::vector<std::string> names_from(const std::string& folder, const std::string& file, std::size_t count,
                                     std::vector<std::string> otherwise) {
   const std::string path = find_file(folder, file);
@@ -128,7 +128,7 @@ ImageData open_cifar10(DataSpec& spec, const ImageDataOptions&) {
         "at least 2",
         spec.subject(), files.size());
 
-  // By default the last one validates (which is the test batch where it is there) and all others train.
+  // By default the last one (the test batch, if it exists) validates, and all others train.
   const std::vector<std::string> val_batches =
       validation.empty() ? std::vector{files.rbegin()->first} : parse_batches(spec, "val", validation);
   std::vector<std::string> train_batches;

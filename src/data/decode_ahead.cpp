@@ -64,7 +64,7 @@ std::optional<DecodeAhead::Task> DecodeAhead::wait_for_task(std::unique_lock<std
         std::vector<std::int64_t> sizes = set_.sample_sizes();
         sizes.insert(sizes.begin(), count);
         slot.images = at::empty(sizes, at::TensorOptions().dtype(at::kByte).pinned_memory(options_.pinned));
-      } catch (...) {  // no memory: the batch carries the news, and no further ones are begun
+      } catch (...) {  // no memory: the batch passes the error on, and no further batch is begun
         slot.errors[0] = std::current_exception();
         slot.left = 0;
         next_ = order_.size(0);

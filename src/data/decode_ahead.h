@@ -1,5 +1,4 @@
-// Threads that decode the images of a streamed set ahead of whoever asks for them, batch by batch and in
-// order.
+// Threads that decode the images of a streamed set before they are needed, batch by batch and in order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -7,7 +7,7 @@
 namespace topomask {
 namespace {
 
-// Not cryptographic: it tells data that were replaced by mistake, not by an adversary.
+// Not cryptographic: it detects data that were replaced by mistake, not by an adversary.
 class Hash {
  public:
   void add(std::uint64_t word) { state_ = mix(state_ ^ word); }

@@ -1,4 +1,4 @@
-// The GPU's way through an augmentation.
+// Augmentation on a GPU.
 #pragma once
 
 #include "data/augment_table.h"
@@ -12,7 +12,7 @@ struct AugmentConstants {
 
 // CUDA images that are small enough for the kernel.
 bool augment_runs_on_cuda(const at::Tensor& images);
-// The same as the tensor operations make of it; `drawn` is the table on the device.
+// The same result as the tensor operations give; `drawn` is the table on the device.
 AugmentedBatch augment_cuda(const Batch& batch, const AugmentOptions& options,
                             const AugmentConstants& constants, const AugmentTable& table,
                             const at::Tensor& drawn);

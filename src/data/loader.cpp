@@ -105,10 +105,10 @@ class BatchLoader::Implementation {
   std::int64_t skipped() const { return skipped_; }
 
  private:
-  // Whoever leaves out unreadable images must read all of them to know the places of the others.
+  // To skip unreadable images, all must be read: only then are the places of the others known.
   bool reads_whole_batches() const { return options_.skip_bad && !set_.resident(); }
 
-  // Leaves of the order what this part takes of it.
+  // Reduces the order to what this part takes of it.
   void take_part() {
     const BatchPart& part = options_.part;
     if (!training()) {
@@ -158,7 +158,7 @@ class BatchLoader::Implementation {
             .part = part};
   }
 
-  // Whoever catches the error and asks again gets the same batch.
+  // After an error, the next call returns the same batch.
   DecodedBatch next_decoded() {
     try {
       return decoder_->next().value();

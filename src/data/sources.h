@@ -17,7 +17,7 @@ ImageData open_motion(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_moving_digits(DataSpec& spec, const ImageDataOptions& options);
 ImageData open_video_folder(DataSpec& spec, const ImageDataOptions& options);
 
-// A set of so many images or clips in memory, not yet filled.
+// A set of `count` images or clips in memory, not yet filled.
 ImageSet empty_set(std::int64_t count, std::int64_t channels, std::int64_t height, std::int64_t width,
                    std::int64_t frames = 1);
 

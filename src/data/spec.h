@@ -13,7 +13,7 @@
 
 namespace topomask {
 
-// Every key is asked for once with its default; then finish() complains about those that nobody asked for.
+// Every key is asked for once with its default; then finish() throws if a key is left that was not asked for.
 // Each complaint names the whole description and its form.
 class DataSpec {
  public:

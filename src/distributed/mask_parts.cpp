@@ -41,7 +41,7 @@ struct FeatureView {
 // Rows of features with columns of any numbering, which end up in ascending order.
 class FeatureBuilder {
  public:
-  // Room for as much as there can be: what grows by itself would take up to twice the memory.
+  // Reserves the largest possible size: a growing vector would take up to twice the memory.
   void reserve(const FeatureView& most) {
     const auto entries = static_cast<std::size_t>(most.nnz),
                deposits = static_cast<std::size_t>(most.deposit_ptr[most.nnz]);

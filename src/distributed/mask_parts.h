@@ -65,7 +65,7 @@ struct MaskColumns {
 MaskColumns make_mask_columns(const DistributedGraph& graph, const DistributedFeatures& features,
                               c10::Device device);
 
-// Bytes that the feature engine takes for a block of features where nobody says how many.
+// Bytes that the feature engine takes for a block of features by default.
 inline constexpr std::int64_t kColumnWorkspace = std::int64_t{2} << 30;
 
 // sum over columns of (entries of Phi) x (entries of Psi), and the entries of both, over all ranks.
@@ -87,7 +87,7 @@ struct DistributedGrfMask::Symbolic {
   std::unordered_map<c10::Device, MaskRows> rows_;
   std::unordered_map<c10::Device, MaskColumns> columns_;
   PairCounts pairs_;
-  // Without gradients the values of M stay as they are for as long as f does, found by its numbers.
+  // Without gradients the values of M are cached, with the numbers of f as the key.
   std::mutex mutex;
   at::Tensor kept_f, kept_interior, kept_boundary;
 

@@ -38,14 +38,14 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) {
   fail("rank {} of {}: lost the meeting point before all ranks had come; did rank 0 end?", rank, size);
 }
 
-// The meeting point may end with this rank: the other one gets a moment to read why.
+// The store may end with this rank, so the other rank gets some time to read the error.
 void leave_together(c10d::Store& store, int rank, int other) {
   constexpr milliseconds kMoment(2000);
   const auto key = [](int r) { return fmt::format("topomask/leaves-{}", r); };
   try {
     store.set(key(rank), std::vector<std::uint8_t>{1});
     if (rank == 0) store.wait({key(other)}, kMoment);
-  } catch (const std::exception&) {  // it has gone already, or never comes
+  } catch (const std::exception&) {  // the other rank has ended, or never starts
   }
 }
 
@@ -134,8 +134,7 @@ RanksPtr Ranks::from_environment(const RankOptions& options) {
   const char* address = environment("MASTER_ADDR");
   check(address != nullptr, "ranks: the environment variable MASTER_ADDR is not set; torchrun sets it");
   const int port = environment_number("MASTER_PORT", 1, 65535);
-  // torchrun's own process may keep the store: then no rank is its server, and each restart has keys of its
-  // own.
+  // torchrun's own process may keep the store: then no rank is its server, and each restart has its own keys.
   const char* agent = environment("TORCHELASTIC_USE_AGENT_STORE");
   const bool served = agent != nullptr && std::string_view(agent) == "True";
   c10d::TCPStoreOptions how;

@@ -20,7 +20,7 @@ const char* environment(const char* name);
 // The first line of a message, without the place in torch's sources that it begins with.
 std::string first_line(const std::exception& error);
 
-// Torch logs what it throws as well, with a trace of calls: nobody needs that beside our sentence.
+// Torch also logs what it throws, with a stack trace. Our one-line message is enough.
 class QuietTorch {
 #ifndef C10_USE_GLOG
  public:
@@ -43,8 +43,8 @@ class QuietTorch {
 // our sentence. A handler of the caller's own stays.
 void ignore_closed_sockets();
 
-// Each rank says that it is there and of how many; a sentence where one is missing, twice there or counts
-// otherwise.
+// Each rank announces itself and the number of ranks. Throws if one is missing, appears twice or has another
+// number.
 void meet(c10d::Store& store, int rank, int size, std::chrono::milliseconds limit);
 
 }  // namespace topomask

@@ -1,4 +1,4 @@
-// Rows of other ranks' nodes, fetched again and again: who sends which rows to whom is settled once.
+// Rows of other ranks' nodes, fetched repeatedly: who sends which rows to whom is settled once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,8 +13,8 @@
 
 namespace topomask {
 
-// The ranks tell each other every now and then that they are still at work, on a thread beside it: a rank
-// that ends is noticed, one that takes long is not taken for dead.
+// A second thread tells the other ranks from time to time that this one still works: a rank that ends is
+// noticed, and a slow one is not taken for dead.
 void Ranks::together_patiently(const std::string& what, const std::function<void()>& stage) const {
   if (size_ == 1) return stage();
   constexpr auto kBeat = std::chrono::milliseconds(200);

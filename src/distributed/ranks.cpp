@@ -77,7 +77,7 @@ struct Carrier {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-// Here tensors change sides, and nowhere else: Gloo sends from the memory of the host, NCCL from that of a
+// Only here do tensors move between host and GPU: Gloo sends from the memory of the host, NCCL from that of a
 // GPU. (Gloo would take what lies on a GPU, too, and copy it as we do, but not for every collective.)
 at::Tensor room_on(const Carrier& carrier, at::IntArrayRef sizes, const at::Tensor& like) {
   const bool for_copies = like.is_cuda() && carrier.device.is_cpu();
@@ -97,7 +97,7 @@ at::Tensor moved_back(const at::Tensor& x, c10::Device target) {
 struct Ranks::Group {
   c10::intrusive_ptr<c10d::Store> store;         // kept: rank 0 may be its server
   c10::intrusive_ptr<c10d::Backend> gloo, nccl;  // a group of our own, with NCCL where GPUs use it,
-  std::string name;   // or somebody's, who may end it any time: looked up at every use
+  std::string name;   // or the caller's group, which may end at any time: looked up at every use
   std::string limit;  // as text, for errors
   milliseconds timeout = {};
   RankBackend wanted = RankBackend::automatic;
@@ -328,7 +328,7 @@ Ranks::Pending Ranks::start_exchange(const at::Tensor& given, const std::vector<
       state.sent.size(0) == 0 ? 0 : static_cast<std::int64_t>(state.sent.nbytes()) / state.sent.size(0);
   group_->bytes_sent += row_bytes * (state.sent.size(0) - send_counts[static_cast<std::size_t>(rank_)]);
   std::vector<std::int64_t> out_counts = receive_counts, in_counts = send_counts;
-  // As bytes: Gloo knows few types of numbers. A row of no bytes is no message, whatever the counts say.
+  // As bytes: Gloo knows few types of numbers. Rows of no bytes are not sent, whatever the counts are.
   std::int64_t width = state.sent.element_size();
   for (std::size_t axis = 1; axis < sizes.size(); ++axis) width *= sizes[axis];
   for (std::vector<std::int64_t>* counts : {&out_counts, &in_counts}) {
@@ -430,7 +430,7 @@ Ranks::Pending::Pending(Pending&&) noexcept = default;
 Ranks::Pending& Ranks::Pending::operator=(Pending&&) noexcept = default;
 Ranks::Pending::~Pending() {
   try {
-    if (state_) wait();  // whoever gives up an exchange must not pull the memory away under it
+    if (state_) wait();  // an abandoned exchange must not lose its memory while it runs
   } catch (const std::exception&) {
     state_.reset();
   }

@@ -32,7 +32,7 @@ inline double fetched_row_bytes(double degree) {
   return 2 * sizeof(std::int32_t) + degree * sizeof(FetchedEntry);
 }
 
-// Walkers from so many nodes where `cut_share` of all steps cross a border: a hop over it sends the walker
+// Walkers from this many nodes, where `cut_share` of all steps cross a border: a hop over it sends the walker
 // on. Every visit away from home is sent there, by hop k of at most k * cut_share of the walkers.
 inline double walker_bytes(double nodes, double cut_share, const WalkOptions& options) {
   const std::vector<double> survival = survival_function(options);

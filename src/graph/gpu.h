@@ -1,4 +1,4 @@
-// Graphs on a GPU. Each function is what its namesake in graph.h or graph_builders.h does with CUDA tensors.
+// Graphs on a GPU. Each function is the CUDA version of its namesake in graph.h or graph_builders.h.
 #pragma once
 
 #include "graph/neighbour_task.h"

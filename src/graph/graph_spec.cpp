@@ -48,7 +48,7 @@ class Arguments {
   T number_or(std::string_view what, T otherwise) {
     return next_ < parts_.size() ? number<T>(what) : otherwise;
   }
-  // A graph without nodes or neighbours can be made by the library, but nobody describes one on purpose.
+  // The library can make a graph without nodes or neighbours, but a description of one is a mistake.
   std::int64_t size(std::string_view what) { return parse_size(text(what), what); }
   std::int64_t size_or(std::string_view what, std::int64_t otherwise) {
     return next_ < parts_.size() ? size(what) : otherwise;

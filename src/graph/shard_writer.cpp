@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The folder that shards are written to: locked, without leftovers of a run that was killed. What was written
-// goes again unless it is kept.
+// is removed again unless it is kept.
 class ShardFolder {
  public:
   explicit ShardFolder(const std::string& path) : path_(path), lock_(checked(path), FolderLock::Wait::no) {

@@ -80,7 +80,7 @@ bool FolderLock::try_once(Wait wait) {
 
 FolderLock::~FolderLock() {
   if (!held()) return;
-  // The lock is still held, so nobody else writes; whoever waits for this file sees that it is gone.
+  // The lock is still held, so no other process writes; one that waits for this file sees that it is gone.
   if (!made_.empty()) {
     std::error_code ignored;
     const auto begin = fs::directory_iterator(folder_, ignored);

@@ -11,7 +11,7 @@ inline std::string path_inside(const std::string& folder, const std::string& nam
   return (std::filesystem::path(folder) / name).string();
 }
 
-// An advisory lock on FOLDER/.lock, which the system gives back when its holder ends, however that happens.
+// An advisory lock on FOLDER/.lock, which the system releases when its holder ends, however that happens.
 class FolderLock {
  public:
   enum class Wait { yes, no };

@@ -178,7 +178,7 @@ std::int64_t LineStream::bytes_read() const {
   return source_->position();
 }
 
-// Moves what is left to the front and reads behind it; a buffer that one line fills is doubled.
+// Moves the rest to the front and reads after it; doubles the buffer if one line fills it.
 void LineStream::fill() {
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
             buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());

@@ -36,14 +36,14 @@ at::Tensor multiply_factors(const Factors& factors, const at::Tensor& x, bool tr
 
 // A profile with what every mask says of itself.
 // The share of entries whose column is more than some thousand nodes away from their row, by a sample of
-// rows: the operands of the others stay in a cache between neighbouring rows. 0 on a GPU, whose planner does
-// not ask.
+// rows: the operands of the others stay in a cache between neighbouring rows. 0 on a GPU, where the planner
+// does not need it.
 double far_share(const SparsePattern& pattern);
 MaskProfile basic_profile(const Mask& mask, double multiply_adds_per_column, double bytes_per_column);
 MaskProfile dense_profile(const Mask& mask);                        // products with the whole matrix
 MaskProfile factored_profile(const Mask& mask, std::int64_t rank);  // products with factors of that rank
 
-// What with_parameters is given: one tensor for each of the mask's own, of its shape and on its device.
+// The argument of with_parameters: one tensor for each of the mask's own, of its shape and on its device.
 void check_replacements(const Mask& mask, const std::vector<at::Tensor>& parameters,
                         std::initializer_list<const char*> names);
 

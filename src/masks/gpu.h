@@ -36,12 +36,12 @@ at::Tensor multiply_cuda(const SparsePattern& pattern, const at::Tensor& values,
 at::Tensor value_gradient_cuda(const SparsePattern& pattern, const at::Tensor& grad_out, const at::Tensor& x,
                                bool transposed, std::int64_t value_heads);
 
-// More products than `max_pairs` are found anew at every call instead of being listed; by default more than
+// More products than `max_pairs` are searched for in every call instead of being listed; by default more than
 // fit into a list of a 32nd of the device's memory.
 ProductPatterns make_product_patterns_cuda(std::shared_ptr<const SparsePattern> query,
                                            std::shared_ptr<const SparsePattern> key,
                                            std::optional<std::int64_t> max_pairs = {});
-// For patterns that are there already.
+// For existing patterns.
 std::shared_ptr<ProductOnDevice> describe_product_cuda(const ProductPatterns& patterns,
                                                        std::optional<std::int64_t> max_pairs = {});
 // As estimate_product_nnz.

@@ -79,8 +79,8 @@ inline void check_one_device(const char* owner, const std::vector<MaskPtr>& mask
   }
 }
 
-// The profile of a mask that joins the patterns of its parts: at most so many entries as they have together,
-// over all heads if one of them has a pattern per head. `counted`: the true number, or -1.
+// The profile of a mask that joins the patterns of its parts: at most as many entries as the parts have
+// together, over all heads if one of them has a pattern per head. `counted`: the true number, or -1.
 inline MaskProfile joined_profile(const Mask& whole, const std::vector<MaskPtr>& parts,
                                   std::int64_t counted) {
   MaskProfile joined;

@@ -18,7 +18,7 @@ namespace {
 using Derived = SparsePattern::Derived;
 
 // Called with the mutex held. What was made while a CUDA graph was captured is filled in when that graph
-// runs: for others it is made anew.
+// runs: for other uses it is made again.
 Derived& derived_of(const SparsePattern& pattern) {
   Derived& derived = *pattern.derived;
   const std::uint64_t capture = capture_id(pattern.device());

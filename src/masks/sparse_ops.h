@@ -25,7 +25,7 @@ at::Tensor sparse_matmul(const std::shared_ptr<const SparsePattern>& pattern, co
 // The matrices themselves, [H, N, N], of values [H, nnz]; differentiable in them.
 at::Tensor write_out(const SparsePattern& pattern, const at::Tensor& values);
 
-// Patterns of Phi, Psi and of M = Phi Psi^T, and what their product needs again and again.
+// Patterns of Phi, Psi and of M = Phi Psi^T, and what every product with them needs.
 struct ProductOnDevice;  // sparse_product_cuda.cpp
 struct ProductPatterns {
   std::shared_ptr<const SparsePattern> query, key, product;
@@ -35,14 +35,14 @@ struct ProductPatterns {
 ProductPatterns make_product_patterns(std::shared_ptr<const SparsePattern> query,
                                       std::shared_ptr<const SparsePattern> key);
 
-// What a GPU finds out about three patterns that are there already, on one GPU.
+// What a GPU derives from three existing patterns.
 std::shared_ptr<ProductOnDevice> describe_product_on_device(const ProductPatterns& patterns);
 
 // Values of M from those of Phi and Psi: [H, nnz(Phi)], [H, nnz(Psi)] -> [H, nnz(M)]; differentiable in both.
 at::Tensor sparse_product(const ProductPatterns& patterns, const at::Tensor& query_values,
                           const at::Tensor& key_values);
-// The way back: gradients of the values of Phi and Psi from those of M. Where both are one tensor, the first
-// is the sum and the second undefined. Records no graph.
+// The backward pass: gradients of the values of Phi and Psi from those of M. Where both are one tensor, the
+// first is the sum and the second undefined. Records no graph.
 std::pair<at::Tensor, at::Tensor> sparse_product_gradients(const ProductPatterns& patterns,
                                                            const at::Tensor& query_values,
                                                            const at::Tensor& key_values,

@@ -215,7 +215,7 @@ at::Tensor sum_pairs(const PairList& list, const at::Tensor& a, const at::Tensor
   return out;
 }
 
-// On the current device. Making a list takes five times its bytes for a moment.
+// On the current device. While a list is made, it takes five times its bytes.
 std::int64_t max_listed_pairs() {
   constexpr std::int64_t kListsInMemory = 32, kBytesAPair = 2 * sizeof(std::int32_t);
   const auto memory = static_cast<std::int64_t>(at::cuda::getCurrentDeviceProperties()->totalGlobalMem);

@@ -14,7 +14,7 @@
 
 namespace topomask {
 
-// The epsilon of linear attention with heads of so many channels. phi(x) = ReLU(x d^-1/4) + 1e-3; a common
+// The epsilon of linear attention with heads of this many channels. phi(x) = ReLU(x d^-1/4) + 1e-3; a common
 // factor of all features cancels in the normalised average, so epsilon takes it and q and k stay as they are.
 double feature_epsilon(std::int64_t channels);
 

@@ -383,7 +383,7 @@ std::vector<std::vector<std::int64_t>> attention_saved_op(std::string_view mask,
 
 // ---- a pattern without a mask ----
 
-// The entries of a pattern that is given anew at every call: nothing of it is kept.
+// The entries of a pattern that is passed again at every call: nothing of it is cached.
 at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& row_ptr, const at::Tensor& col,
                          const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,

@@ -34,7 +34,7 @@ Expression describe_combination(const std::string& name, const std::vector<std::
                                 const std::vector<std::int64_t>& numbers, std::vector<at::Tensor> constants,
                                 std::vector<at::Tensor> parameters);
 
-// The recipe of a pattern that is given anew at every call: row_ptr and col are its constants, values its
+// The recipe of a pattern that is passed again at every call: row_ptr and col are its constants, values its
 // parameter, and nothing is kept.
 std::string csr_recipe(std::int64_t num_nodes, std::int64_t nnz, std::int64_t heads);
 

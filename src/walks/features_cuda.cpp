@@ -261,7 +261,7 @@ struct SampledRows {
   bool regular = true;
 };
 
-// Staged rows at their places, with room for so many entries and deposits. `second`: of rows that were done
+// Staged rows at their places, with room for this many entries and deposits. `second`: of rows that were done
 // again.
 SampledRows put_in_place(const StagedRows& staged, const Stage& second, std::int64_t entries,
                          std::int64_t deposits, cudaStream_t stream) {

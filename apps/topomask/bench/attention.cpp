@@ -381,7 +381,7 @@ void add_bench_attention_command(CLI::App& bench) {
   add_run_options(*sub, command->run);
   sub->get_option("--threads")->description("Number of threads (default: 2)");
   sub->footer(
-      "unmasked: our attention without a mask. linear: the same in plain torch. softmax: torch's "
+      "unmasked: ours without a mask. linear: the same in plain torch. softmax: torch's "
       "scaled_dot_product_attention.\n"
       "literal: the paper's N x N m features as torch CSR matrices. unfused: torch's SDDMM and SpMM on M's "
       "pattern.\n"

@@ -372,12 +372,10 @@ void add_bench_tokens_command(CLI::App& bench) {
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
   sub->footer(
-      "A step is forward, backward and AdamW on noise. Peak memory is what the model and the first step add: "
-      "on a\n"
-      "GPU to the memory that torch holds, else to the process, which may also reuse memory of earlier rows. "
-      "Up to 1024 tokens "
-      "masks\n"
-      "are dense matrices; beyond that they stay sparse.\n"
+      "A step is forward, backward and AdamW on noise. Peak memory is what the model and the first step "
+      "add:\n"
+      "on a GPU to the memory that torch holds, else to the process, which may also reuse memory of earlier\n"
+      "rows. Up to 1024 tokens masks are dense matrices; beyond that they stay sparse.\n"
       "Examples:\n"
       "  topomask bench tokens --tokens 64,256 --layers 2 --embedding 64 --mlp 128 --batch-tokens 2048 --out "
       "plots\n"

@@ -26,7 +26,7 @@ constexpr std::int64_t kRowsPerEntry = 4;
 // A column with more rows or keys is shared by the threads.
 constexpr std::int64_t kHubEntries = 4096;
 constexpr std::int64_t kKeyChunk = 1024, kRowChunk = 256;
-// What a column meets lies anywhere in memory: rows are fetched this many entries before they are needed.
+// The rows that a column needs are scattered in memory, so they are fetched this many entries ahead.
 constexpr std::int64_t kAhead = 8;
 
 // Rows of this many numbers are whole vectors of any instruction set.
@@ -41,7 +41,7 @@ struct EntrySpan {
   std::int64_t size() const { return end - begin; }
 };
 
-// A place for the operands of one thread, which grows and is never given back within a pass.
+// Memory for the operands of one thread. It grows, and is not released within a pass.
 template <class T>
 struct ColumnScratch {
   std::vector<T> x, y, z, pairs, state, edge;

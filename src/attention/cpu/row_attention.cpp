@@ -211,7 +211,7 @@ HWY_INLINE void backward_columns(const RowAttention<T>& head, const SparseRows& 
 }
 
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
-// Rows of q and of the results come once each, too few at a time for the hardware to see a stream in them.
+// Rows of q and of the results are used once each, too few at a time for the hardware to detect a stream.
 constexpr std::int64_t kRowsAhead = 4;
 
 // Of the rows of a and b that a row of the mask meets, the last has most likely not been met before. Which
@@ -507,7 +507,7 @@ void for_row_runs(const SparseRows& matrix, const Run& run) {
   const std::int64_t runs = runs_for_threads(matrix);
   for_runs(runs, 1, [&](std::int64_t begin, std::int64_t end) {
     run(balanced_row(matrix, begin, runs), balanced_row(matrix, end, runs));
-    hwy::FlushStream();  // what was written past the caches is there for other threads from here on
+    hwy::FlushStream();  // from here on, other threads see what was written past the caches
   });
 }
 

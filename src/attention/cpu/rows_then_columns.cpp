@@ -65,7 +65,8 @@ void rows_then_columns(const SparseRows& matrix, const SparseRows& transposed,
   for_runs(column_runs, 1, [&](std::int64_t i, std::int64_t) {
     by_column[i] = run_of_columns(transposed, column_bounds[i], column_bounds[i + 1], row_bounds);
   });
-  // A run of columns comes some runs of rows after the last that it needs, which other threads may be at.
+  // A run of columns comes some runs after the last rows that it needs, which other threads may still
+  // compute.
   std::vector<std::vector<Run>> after(static_cast<std::size_t>(row_runs));
   for (const Run& run : by_column) {
     const std::int64_t place =
@@ -78,7 +79,7 @@ void rows_then_columns(const SparseRows& matrix, const SparseRows& transposed,
     order.insert(order.end(), after[i].begin(), after[i].end());
   }
   std::vector<std::atomic<bool>> finished(static_cast<std::size_t>(row_runs));
-  struct SetAtEnd {  // also where the run throws: nobody must wait for it forever
+  struct SetAtEnd {  // also if the run throws, or others would wait for it forever
     std::atomic<bool>& flag;
     ~SetAtEnd() { flag.store(true, std::memory_order_release); }
   };

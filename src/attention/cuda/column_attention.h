@@ -20,8 +20,8 @@
 namespace topomask {
 
 constexpr int kColumnWidth = 64;
-// Columns with at most so many keys are computed pair by pair, which is less work than by Z_c:
-// keys (m + d) against 2 m d multiply-adds for a row.
+// Columns with at most this many keys are computed pair by pair, which is less work than by Z_c: keys (m + d)
+// against 2 m d multiply-adds for a row.
 constexpr int kNarrowKeys = 64;
 // Columns with more rows or keys are hubs: several blocks share them, and Z_c goes through memory.
 constexpr int kHubEntries = 512;

@@ -50,7 +50,8 @@ struct RowAttentionBackward {
   const void* row_max = nullptr;
   const void* dot = nullptr;
   Rows4 grad_q, grad_k, grad_v;
-  // real [pairs / row_attention_summed_heads, nnz], dL/dM of every pair or of so many heads together; or null
+  // real [pairs / row_attention_summed_heads, nnz], dL/dM of every pair or of that many heads together; or
+  // null
   void* grad_value = nullptr;
   void* weights = nullptr;  // real [pairs, nnz, 2]: scratch
   void* workspace = nullptr;

@@ -27,7 +27,7 @@ TOPOMASK_DECLARE_VECTORS(float16);
 // Columns that the vector kernels of a type can take.
 constexpr std::int64_t kMaxVectorBytes = 512;  // a warp of 16-byte vectors
 
-// Lanes that share a row of so many bytes, one vector each.
+// Lanes that share a row of this many bytes, one vector each.
 constexpr int lanes_for(std::int64_t bytes) {
   int lanes = 4;
   while (16 * lanes < bytes) lanes *= 2;

@@ -12,7 +12,7 @@ constexpr unsigned blocks_for(std::int64_t threads, int block_threads) {
   return static_cast<unsigned>((threads + block_threads - 1) / block_threads);
 }
 
-// Of the current device; 1 where it does not tell, which the launch that follows will report.
+// Of the current device; 1 if the query fails, which the next launch will report.
 inline int num_multiprocessors() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 1;

@@ -11,8 +11,8 @@ namespace topomask {
 // stand to each other: parallel, ..., perpendicular.
 //
 // Every picture holds each orientation equally often, whatever its class: only the arrangement differs, and
-// only between neighbours. A model that cannot relate a patch to those beside it has nothing to go by, which
-// is what a mask on the grid of patches provides.
+// only between neighbours. A model must relate a patch to its neighbours, which is what a mask on the grid of
+// patches provides.
 struct StrokesOptions {
   int size = 32, cell = 4;  // pixels; a cell holds one stroke
   int classes = 3;          // 2 to 5

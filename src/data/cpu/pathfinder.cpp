@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kPurpose = 0x50415448;  // "PATH"
 constexpr double kDash = 3, kGap = 2;           // pixels along a curve
 constexpr double kThickness = 0.5, kDotRadius = 1.5;
-// Curves keep more than twice a gap apart: whoever bridges the gaps of a curve does not reach another one.
+// Curves keep more than twice a gap apart: bridging the gaps of a curve never reaches another one.
 constexpr double kClearance = 5.5;
 constexpr double kBorder = 2.5;
 constexpr double kBend = 0.45;  // the most that the turn from dash to dash changes, in radians
@@ -82,7 +82,7 @@ Point step(Point from, double angle, double length) {
   return {from.x + length * std::cos(angle), from.y + length * std::sin(angle)};
 }
 
-// One attempt to lay a curve of so many dashes where there is room.
+// One attempt to place a curve of this many dashes where there is room.
 std::optional<Curve> grow_curve(int dashes, int size, const Clearance& clearance, RandomStream& random) {
   Curve curve;
   Point at{uniform(random, kBorder, size - kBorder), uniform(random, kBorder, size - kBorder)};

@@ -46,7 +46,7 @@ std::vector<std::uint8_t> arrange_strokes(const StrokesOptions& options, int lab
   RandomStream random(seed, kArrange);
   const int count = options.grid() * options.grid(), turns = options.orientations();
   std::vector<std::uint8_t> cells(static_cast<std::size_t>(count));
-  const auto first = static_cast<int>(random.next_below(turns));  // who gets the cells that are left over
+  const auto first = static_cast<int>(random.next_below(turns));  // which orientations get the leftover cells
   for (int i = 0; i < count; ++i) cells[i] = static_cast<std::uint8_t>((first + i) % turns);
   for (int i = count - 1; i > 0; --i) std::swap(cells[i], cells[random.next_below(i + 1)]);
 

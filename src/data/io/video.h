@@ -11,7 +11,7 @@ namespace topomask {
 
 inline constexpr int kMostClipFrames = 4096;
 
-// Whether there is a decoder: it is a module of its own, which a build may lack.
+// Whether there is a decoder: it is a separate module, which a build may lack.
 bool has_video_decoder();
 // Throws one sentence where there is none.
 void require_video_decoder();

@@ -96,7 +96,7 @@ struct VideoPackets {
 class ContainerReader {
  public:
   ContainerReader(std::string_view content, const std::string& name) : name_(name), input_(content) {
-    // By default it writes to the terminal, which is not a library's.
+    // By default FFmpeg logs to the terminal, which a library must not do.
     static const bool quiet = [] {
       av_log_set_level(AV_LOG_QUIET);
       return true;

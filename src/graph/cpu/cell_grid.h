@@ -15,15 +15,15 @@ struct CellGrid {
   static constexpr std::int64_t kPadding = 64;
   using Cell = std::array<std::int64_t, 3>;
 
-  bool empty = true;                 // all points are equal, or too far apart for numbers: there is no grid
-  std::array<double, 3> side{};      // of a cell: the same along all axes, but divides a periodic length
-  std::array<double, 3> per_side{};  // 1 / side
-  std::array<double, 3> low{};       // corner of the grid
-  std::array<double, 3> length{};    // of a periodic box, or 0
-  double rounding = 0;               // bounds the error of a distance between a point and a cell's wall
-  Cell cells = {1, 1, 1};            // along each axis; the first varies fastest
-  std::vector<std::int32_t> cell_start;    // [cells + 1] positions
-  std::vector<std::int32_t> cell_of;       // [N] position -> cell
+  bool empty = true;                     // all points are equal, or their spread overflows: there is no grid
+  std::array<double, 3> side{};          // of a cell: the same along all axes, but divides a periodic length
+  std::array<double, 3> per_side{};      // 1 / side
+  std::array<double, 3> low{};           // corner of the grid
+  std::array<double, 3> length{};        // of a periodic box, or 0
+  double rounding = 0;                   // bounds the error of a distance between a point and a cell's wall
+  Cell cells = {1, 1, 1};                // along each axis; the first varies fastest
+  std::vector<std::int32_t> cell_start;  // [cells + 1] positions
+  std::vector<std::int32_t> cell_of;     // [N] position -> cell
   std::array<std::vector<float>, 3> axis;  // [N + kPadding] position -> coordinate in the frame
   std::vector<std::int32_t> index;         // [N + kPadding] position -> point; ascending within a cell
 

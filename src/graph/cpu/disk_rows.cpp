@@ -54,7 +54,7 @@ DiskRows::DiskRows(std::int64_t num_nodes, std::int64_t num_edges, const DiskRow
   buckets_ = make_buckets(0, num_nodes, 2 * num_edges * static_cast<std::int64_t>(record_bytes()));
 }
 
-// Equal ranges of rows, so many that each holds as many bytes as the buffer if rows were equally long.
+// Equal ranges of rows, enough of them that each would fill the buffer if rows were equally long.
 std::vector<DiskRows::Bucket> DiskRows::make_buckets(std::int64_t first, std::int64_t end,
                                                      std::int64_t bytes) {
   constexpr std::int64_t kMostBuckets = 256;

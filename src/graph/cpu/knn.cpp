@@ -12,7 +12,7 @@
 namespace topomask {
 namespace {
 
-// A tree stops to prune when most boxes touch the ball around the query, at about ten dimensions.
+// A tree stops pruning when most boxes touch the ball around the query, at about ten dimensions.
 constexpr std::int64_t kMaxTreeDimension = 8;
 // Fewer points than this are looked through faster than they are sorted.
 constexpr std::int64_t kFewPoints = 128;
@@ -85,7 +85,7 @@ void nearest_neighbours(const NeighbourSearch<T>& search, const PackedGraphs& gr
 template <class T>
 void neighbours_within(const NeighbourSearch<T>& search, const PackedGraphs& graphs, std::int64_t* row_ptr,
                        const std::function<RadiusRows<T>(std::int64_t entries)>& allocate) {
-  // Blocks of queries, each with rows of its own.
+  // Blocks of queries, each with its own rows.
   struct Block {
     std::int64_t begin;  // first query
     RowBlock<T> rows;

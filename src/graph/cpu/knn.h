@@ -55,7 +55,7 @@ inline double wrapped(double x, double length) {
 // of the length and the magnitudes of both coordinates.
 constexpr double kWrapError = 0x1p-49;
 
-// Queries and the points they are looked for among.
+// Queries and the points among which their neighbours are searched.
 template <class T>
 struct NeighbourSearch {
   PointSet<T> points;

@@ -23,7 +23,7 @@
 #define TOPOMASK_KNN_CELL_INDEX
 namespace topomask {
 
-// Cells at most so many steps away are looked through before the tree has to.
+// Cells up to this many steps away are searched before the tree is.
 constexpr std::int64_t kMaxSteps = 4;
 
 template <class T>

@@ -1,4 +1,4 @@
-// Rows of all neighbours within a radius, as the searches find them: one block a run of queries.
+// Rows of all neighbours within a radius, as the searches find them: one block per run of queries.
 #pragma once
 
 #include <algorithm>

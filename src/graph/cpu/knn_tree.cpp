@@ -1,4 +1,4 @@
-// k-d tree with tight boxes. Slower than cells on even data, but O(log N) a query on any data.
+// k-d tree with tight boxes. Slower than cells on even data, but O(log N) per query on any data.
 #include <algorithm>
 #include <numeric>
 

@@ -18,7 +18,7 @@ inline void check_num_nodes(const char* where, std::int64_t num_nodes) {
         num_nodes);
 }
 
-// Throws unless so many bytes are free.
+// Throws unless this many bytes are free.
 void check_memory(const char* where, double bytes);
 
 // Takes a double because the product that gave `num_entries` may not fit an integer.

@@ -1,10 +1,10 @@
 // Exact neighbours of points on a GPU: the k nearest, or all within a radius. Framework-free.
 //
-// Points are sorted along a Z-order curve, graph by graph, and boxed: 32 points a leaf, 32 boxes a box of the
-// next level. A warp takes a few queries that follow each other on the curve, begins with the leaves around
-// them and then walks down from the top, one box a lane, then one candidate a lane; whatever lies farther
-// from a query than the farthest neighbour it still wants is left out. Distances are compared in double and
-// ties go to the smaller index, as on the CPU; floats only filter.
+// Points are sorted along a Z-order curve, graph by graph, and boxed: 32 points per leaf, 32 boxes per box of
+// the next level. A warp takes a few queries that follow each other on the curve, begins with the leaves
+// around them and then walks down from the top, one box per lane, then one candidate per lane; whatever lies
+// farther from a query than the farthest neighbour it still wants is left out. Distances are compared in
+// double and ties go to the smaller index, as on the CPU; floats only filter.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,7 +33,7 @@ struct NeighbourArguments {
   void* workspace = nullptr;                               // neighbour_workspace_bytes
 };
 
-// Rows of k neighbours, one a query.
+// Rows of k neighbours, one per query.
 struct NeighbourListsOut {
   int k = 0;               // 1 to kMaxNeighbours
   bool ascending = false;  // neighbours by index, as the columns of a graph; else nearest first
@@ -57,7 +57,7 @@ cudaError_t count_within(const NeighbourArguments& arguments, std::int32_t* num_
 cudaError_t list_within(const NeighbourArguments& arguments, const std::int64_t* row_ptr, std::int32_t* col,
                         void* distance2, cudaStream_t stream);
 
-// Z-order keys of points, the same as on the CPU: 21 bits an axis, in double. `partial`: kBoxBlocks * 6
+// Z-order keys of points, the same as on the CPU: 21 bits per axis, in double. `partial`: kBoxBlocks * 6
 // floats, scratch.
 constexpr int kBoxBlocks = 128;
 cudaError_t morton_keys(const float* coordinate, std::int64_t count, int dimension, float* partial,

@@ -1,5 +1,5 @@
 // Neighbours of points of any kind: float or double, up to kMaxDimension dimensions, in a periodic box or
-// not. The same functions as in knn.h, which calls these where its own kernels do not do.
+// not. The same functions as in knn.h, which calls these where its own kernels do not apply.
 #pragma once
 
 #include "graph/cuda/knn.h"

@@ -9,8 +9,8 @@ namespace topomask {
 
 constexpr std::int64_t kMaxNodes = 2147483647;  // node ids are int32
 
-// Whether a declared number of nodes can be meant seriously next to the number of edges found: a graph costs
-// memory per node even where it has no edges, so a forged header must not be able to ask for gigabytes.
+// Whether a declared number of nodes is plausible next to the number of edges found: a graph costs memory per
+// node even where it has no edges, so a forged header must not be able to ask for gigabytes.
 bool plausible_node_count(std::int64_t num_nodes, std::int64_t num_edges);
 
 // If the list, read as the entries of a matrix, equals its transpose (values included), makes it undirected:

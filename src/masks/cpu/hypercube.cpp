@@ -71,7 +71,7 @@ template <class Real>
 void hypercube_energy(int dimension, std::int64_t heads, std::int64_t columns, const Real* x, const Real* z,
                       Real* result) {
   const std::int64_t n = std::int64_t{1} << dimension;
-  // One sum a row, added up in order, so that the result does not depend on the threads.
+  // One sum per row, added up in order, so that the result does not depend on the threads.
   std::vector<double> row_sum(static_cast<std::size_t>(heads * n));
   const std::int64_t work = std::max<std::int64_t>(1, columns * (dimension + 1));
   parallel_for(heads * n, std::max<std::int64_t>(1, kGrainElements / work),

@@ -27,11 +27,11 @@ void spmm(const SparseRows& matrix, const T* value, const T* x, std::int64_t col
 template <class T>
 void sampled_dots(const SparseRows& matrix, const T* a, const T* b, std::int64_t columns, T* out);
 
-// Splits the rows into `pieces` runs of about equal work (nonzeros plus one a row); returns the first row of
-// run `piece`, and num_rows for piece = pieces.
+// Splits the rows into `pieces` runs of about equal work (nonzeros plus one per row); returns the first row
+// of run `piece`, and num_rows for piece = pieces.
 std::int64_t balanced_row(const SparseRows& matrix, std::int64_t piece, std::int64_t pieces);
 
-// Runs of work that are worth a thread's while, several for each: what for_runs hands out.
+// Runs of work for for_runs: several per thread, each large enough to be worth starting.
 std::int64_t runs_for_threads(const SparseRows& matrix);
 
 }  // namespace topomask

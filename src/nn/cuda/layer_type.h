@@ -16,8 +16,8 @@ struct LayerRows {
   LayerType type = LayerType::float32;
 };
 
-// Sums over rows are cut into so many slices, which are added up afterwards in their order: no result depends
-// on which block of threads comes first.
+// Sums over rows are cut into this many slices, which are then added up in order: no result depends on which
+// block of threads comes first.
 constexpr int kRowSlices = 512;
 
 }  // namespace topomask

@@ -34,7 +34,8 @@ FeatureRows sample_feature_rows(const CsrView& graph, const WalkPlan& plan,
 // The paper's point clouds: k = 3, 3 hops, 27 walkers. Walks that meet mix, so sampled walkers need not take
 // each walk once; we return their expectation instead of a sample.
 bool ensemble_is_exhaustive(const CsrView& graph, const WalkPlan& plan);
-// The same where nodes that have neighbours have at least and at most so many; both 0 where there are none.
+// The same, given the smallest and the largest degree of nodes that have neighbours; both are 0 if there are
+// none.
 bool ensemble_is_exhaustive(const WalkPlan& plan, std::int64_t least_degree, std::int64_t most_degree);
 // That expectation, without random numbers: load (W^h)_ij for every hop h.
 FeaturePieces enumerate_feature_pieces(const CsrView& graph, const WalkPlan& plan,

@@ -48,8 +48,8 @@ struct DeviceWalkPlan {
   }
 };
 
-// edge_below and edge_factor of weighted steps, as make_neighbour_table has them. One thread a row: the sums
-// run in the order of the entries.
+// edge_below and edge_factor of weighted steps, as make_neighbour_table has them. One thread per row: the
+// sums run in the order of the entries.
 cudaError_t prepare_weighted_steps(const DeviceGraph& graph, bool importance_weights,
                                    std::uint32_t* edge_below, float* edge_factor, cudaStream_t stream);
 
