@@ -3,8 +3,8 @@
 
 namespace topomask::cli {
 
-// What main() does, apart so that a test can become the program without loading torch anew. Returns the exit
-// status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
+// The body of main(), separate so that a test can become the program without loading torch again. Returns the
+// exit status: 0 success, 1 an internal failure, 2 a mistake in the input, 130 interrupted.
 int run_program(int argc, char** argv);
 
 }  // namespace topomask::cli

@@ -1,5 +1,5 @@
 // A training run on the terminal, whatever its model: flags, the folder of the run, ranks; progress, Ctrl-C
-// and a limit of time as callbacks of the library.
+// and a time limit as callbacks of the library.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@
 
 namespace topomask::cli {
 
-// What is said of a kind of model.
+// Help texts for a kind of model.
 struct TrainHelp {
   std::string kind;     // of 'topomask train KIND'
   std::string about;    // one sentence
-  std::string variant;  // what stands in the name of a folder: KIND-VARIANT-seed-SEED
+  std::string variant;  // part of the folder's name: KIND-VARIANT-seed-SEED
   std::string sources;  // of settings
   std::string footer;
 };
@@ -60,7 +60,7 @@ class TrainSession {
   Progress progress_;
 };
 
-// On each rank, of which there may be one. The first has the folder, and speaks for all.
+// Runs on each rank; there may be only one. The first has the folder and prints for all.
 template <class RunSettings>
 void run_train(const TrainFlags& flags, const TrainKind<RunSettings>& kind, const RanksPtr& ranks) {
   const bool first = ranks->rank() == 0;
@@ -69,7 +69,7 @@ void run_train(const TrainFlags& flags, const TrainKind<RunSettings>& kind, cons
   RunSettings settings;
   ranks->together("the folder of the run", [&] {
     if (!first) return;
-    // The lock comes before all that takes time: a second process must hear of it at once.
+    // The lock is taken before anything slow, so that a second process fails at once.
     if (flags.resume) folder = std::make_unique<RunFolder>(flags.out, RunStart::resume);
     settings = kind.choose(flags);
     if (flags.resume) return;

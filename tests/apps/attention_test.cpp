@@ -395,7 +395,7 @@ TEST(BenchAttention, WhatDoesNotFitHasAReason) {
   const json two = run_json({"bench", "attention", "--graph", "path:9", "--d", "4", "--repeats", "1",
                              "--only", "linear,grf-mask", "--forward-only"});
   EXPECT_EQ(two["results"].size(), 2u);
-  // Without grf-auto the first of the others is what they are compared with.
+  // Without grf-auto, rows are compared with the first masked row.
   const std::string words = run_program({"bench", "attention", "--graph", "path:9", "--d", "4", "--repeats",
                                          "1", "--only", "linear,grf-mask", "--forward-only"})
                                 .out;

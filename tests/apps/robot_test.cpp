@@ -56,7 +56,7 @@ TEST_F(SimulateRobot, PrintsALineForEachTask) {
   EXPECT_EQ(line["succeeded"], 3);
   EXPECT_GT(line["seconds"], 0);
   EXPECT_EQ(line["simulated"], 3);
-  // Other tasks and more episodes join those that are there.
+  // Other tasks and more episodes are added to the existing ones.
   const ProgramResult more =
       run_program(simulation(out, {"--task", "move-block", "--episodes", "1", "--seed", "0"}));
   EXPECT_EQ(more.status, 0) << more.err;

@@ -145,7 +145,7 @@ TEST(Train, PrintsTheSettingsOfEveryRecipe) {
         EXPECT_EQ(printed.at(key), value) << key;
       }
     }
-    // What is printed is a recipe, too, and the command line wins over it.
+    // The printed settings are a valid recipe, and the command line overrides it.
     const std::string again = folder.write("again.toml", first.out);
     EXPECT_EQ(run_program({"train", kind, "--config", again, "--print-config"}).out, first.out);
     const ProgramResult changed =
@@ -201,8 +201,8 @@ TEST(Train, KeepsARunThatIsThere) {
   EXPECT_EQ(run_json({"train", "vit", "--resume", "--out", out})["epochs"], 2);
 }
 
-// A process that comes second hears of the first at once, even while that one still reads its data; else both
-// would train, and the later one would replace what the earlier one finished.
+// A second process fails at once, even while the first still reads its data; else both would train, and the
+// later one would replace what the earlier one finished.
 TEST(Train, ASecondProcessIsRefusedWhileTheFirstReadsItsData) {
   const TemporaryDirectory folder;
   fs::create_directories(folder.path("slow"));

@@ -180,7 +180,7 @@ TEST(CudaCaptureErrors, SayWhatAGraphCannotHold) {
   expect_error([&] { capture([&] { shared->entries(); }); }, "before the capture");
 }
 
-// What was derived from a pattern while a graph was captured is not there for others.
+// What was derived from a pattern during a capture is not used outside it.
 TEST(CudaCaptureAndOthers, EachHaveTheirTransposes) {
   TOPOMASK_NEEDS_GPU();
   const Inputs x(at::kFloat, 4);

@@ -52,7 +52,7 @@ inline std::vector<NamedGraph> sample_graphs() {
       {"signed and directed", random_directed(400, 11)}};
 }
 
-// A test for each of them: a case of its own, so that processes can share them.
+// A separate test case for each, so that several processes can share the work.
 using OnEveryGraph = OnGpu<NamedGraph>;
 inline std::string name_of_graph(const ::testing::TestParamInfo<NamedGraph>& info) {
   return case_name(info.param.name);

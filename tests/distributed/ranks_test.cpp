@@ -92,7 +92,7 @@ bool survives_a_closed_socket() {
 }
 
 TEST(Ranks, survive_sockets_that_others_have_closed) {
-  // In a process of its own: a signal that is ignored once stays so.
+  // In a separate process: a signal that was ignored once stays ignored.
   const auto meet_and_write = [](void (*handler)(int)) {
     std::signal(SIGPIPE, handler);
     Ranks::from_store(c10::make_intrusive<c10d::HashStore>(), 0, 1, {.backend = RankBackend::gloo});

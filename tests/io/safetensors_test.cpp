@@ -93,7 +93,7 @@ TEST(safetensors, strided_tensors_and_parameters_are_written_as_they_look) {
   EXPECT_TRUE(at::equal(file.tensors.at("parameter"), parameter));
 }
 
-// The official Python package reads our file, checks the numbers, and writes one of its own for us.
+// The official Python package reads our file, checks the numbers, and writes another one for us to read.
 TEST(safetensors, agrees_with_the_python_package_in_both_directions) {
   if (std::system(TOPOMASK_PYTHON " -c 'import safetensors' 2>/dev/null") != 0) {
     GTEST_SKIP() << TOPOMASK_PYTHON " has no safetensors";

@@ -1,4 +1,4 @@
-// A sparse mask with a pattern of its own for every head, as walks of their own give each head.
+// A sparse mask with a separate pattern for every head, as separate walks per head give.
 #pragma once
 
 #include <ATen/ops/matmul.h>

@@ -55,7 +55,7 @@ struct BenchAttentionCommand {
   c10::Device device = c10::kCPU;
 };
 
-// torch tells about every first use of a sparse matrix.
+// torch warns at the first use of a sparse matrix.
 class SilentWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}

@@ -22,8 +22,8 @@ struct Operands {
 at::Tensor unmasked_linear_attention(const Operands& x, const FeatureMap& feature_map);
 
 // The paper's Alg. 1 as it stands: Phi_{Q,G} and Phi_{K,G}^T as sparse matrices with N m columns and rows,
-// then two products with [V|1]. Their indices are made once; their values anew in every call, those of the
-// graph features by the same pass that the masks use.
+// then two products with [V|1]. Their indices are made once; their values in every call, those of the graph
+// features by the same pass that the masks use.
 class LiteralAttention {
  public:
   LiteralAttention(const GraphFeatures& features, std::int64_t num_features);
@@ -43,7 +43,7 @@ class LiteralAttention {
   at::Tensor key_source_;              // [nnz m] int32: entry of [nnz, m], column by column
 };
 
-// The same work as the mask engine without fusing it: SDDMM, weights, SpMM, each a pass of its own.
+// The same work as the mask engine without fusing it: SDDMM, weights and SpMM are separate passes.
 class UnfusedAttention {
  public:
   explicit UnfusedAttention(const SparsePattern& pattern);

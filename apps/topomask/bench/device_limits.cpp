@@ -16,7 +16,7 @@
 namespace topomask::cli {
 namespace {
 
-// The best of a few: what the machine can do, not what it did meanwhile.
+// The best of a few runs: what the machine can do, whatever else was running.
 double best_seconds(c10::Device device, const std::function<void()>& call) {
   const int calls = device.is_cuda() ? 10 : 1;
   call();

@@ -153,7 +153,7 @@ void ParticleBench::time_interlacer(const std::string& local, std::int64_t parti
   });
 }
 
-// One local block with its MLP on tokens that are there, what it needs to know of the cloud, and both ways.
+// One local block with its MLP on given tokens, the geometry that it needs, and forward with backward.
 void ParticleBench::time_layer(const std::string& local, std::int64_t particles) {
   const HdVpdOptions model = options(local, particles);
   Interlacer interlacer(model.interlacer);
@@ -188,7 +188,7 @@ void ParticleBench::time_layer(const std::string& local, std::int64_t particles)
   });
 }
 
-// Those of places near particles, as the renderer asks for them.
+// Neighbours of points near particles, as the renderer asks for them.
 void ParticleBench::time_neighbours(std::int64_t particles) {
   constexpr std::int64_t kNeighbours = 16;
   constexpr double kReach = .025;
@@ -213,7 +213,7 @@ void ParticleBench::time_training(const std::string& local) {
                  command_.run.seed, device_);
   TrainOptions training;
   training.device = device_;
-  training.learning_rate = 1e-6;  // what is timed should stay what it is
+  training.learning_rate = 1e-6;  // the timed work should not change from step to step
   Adam optimizer(module_parameters(model), training);
   const auto update = [&] {
     optimizer.clip_gradients();

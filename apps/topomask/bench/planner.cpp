@@ -1,4 +1,4 @@
-// `topomask bench planner`: what the planner predicts for each engine, beside what it takes.
+// `topomask bench planner`: predicted and measured time of each engine.
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

@@ -23,8 +23,8 @@ struct TimedWork {
   int repeats = 0;
   std::vector<double> seconds = {};  // of a call, one for each repeat
 };
-// Steady state: each piece of work should have run once before, so that memory and what is made once are
-// there. They run in turns, so that a change of the machine's pace meets all. `after_call` may be empty.
+// Steady state: each piece of work should have run once before, so that memory and one-time set-up are done.
+// They run in turns, so that a change of the machine's speed affects all. `after_call` may be empty.
 void time_in_turns(c10::Device device, std::span<TimedWork> works,
                    const std::function<void()>& after_call = {});
 

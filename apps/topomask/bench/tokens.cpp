@@ -62,7 +62,7 @@ struct Curve {
   std::vector<Point> points = {};
 };
 
-// A batch of noise, as often as it is asked for: what is timed depends on sizes alone.
+// The same batch of noise every time: the time depends on sizes alone.
 ImageData noise(const VitOptions& model, std::int64_t images, std::uint64_t seed) {
   ImageData data;
   data.spec = "noise";

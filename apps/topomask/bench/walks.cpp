@@ -156,7 +156,7 @@ void run_bench_walks(BenchWalksCommand& command) {
   results.loop_steps = count_steps(loop.walk(loop.draw()));
   Progress progress("repeats", command.run.quiet);
   for (int repeat = 0; repeat < command.repeats; ++repeat) {
-    // In turns, so that a change of the machine's pace meets both.
+    // In turns, so that a change of the machine's speed affects both.
     auto start = Clock::now();
     sample_walks(there, options);
     synchronise(command.device);

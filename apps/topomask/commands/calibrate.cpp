@@ -36,9 +36,9 @@ struct CalibrateCommand {
   bool dry_run = false;
 };
 
-// Measures one device, one rate after the other: cases in which it matters most are timed, and it is solved
-// for from what the planner predicts for them with the rates known so far. The geometric mean of a few cases
-// counts.
+// Measures one device, one rate after the other. For each rate it times cases in which that rate matters
+// most, and solves the planner's prediction for it with the rates known so far; the result is the geometric
+// mean over a few cases.
 class Calibrator {
  public:
   explicit Calibrator(c10::Device device) : device_(device), rates_(DeviceRates::built_in(device.type())) {
@@ -104,7 +104,7 @@ class Calibrator {
 
   void copies() { rates_.bandwidth = measure_limits(device_, at::kFloat).bytes_per_second / threads(); }
 
-  // A call of next to no work.
+  // A call with almost no work.
   void starts() {
     const EngineCase tiny = grf("path:32", 2);
     rates_.call = seconds(tiny.pass(Engine::mask));
@@ -112,7 +112,7 @@ class Calibrator {
 
   void products() {
     fit(&DeviceRates::dense, Engine::dense, {grf("grid:24x24", 8), grf("grid:40x40", 8)});
-    // Not measured by themselves: they follow the products of matrices.
+    // Not measured separately: they scale with the matrix products.
     const double scale = rates_.dense / DeviceRates::built_in(device_.type()).dense;
     rates_.dense_half *= scale;
     rates_.feature_by_column_half *= scale;
@@ -125,7 +125,7 @@ class Calibrator {
   void mask_engine() {
     fit(&DeviceRates::mask, Engine::mask, {grf("grid:40x40", 8), grf("torus:1500,8", 16)});
     if (device_.is_cpu()) fit(&DeviceRates::far_bandwidth, Engine::mask, {grf("er:20000,0.0004", 4)});
-    // New values are timed by themselves. Where they matter, M is large and they are slow: the slowest
+    // New values are timed separately. Where they matter, M is large and they are slow, so the slowest case
     // counts.
     double slowest = std::numeric_limits<double>::infinity();
     for (const EngineCase& one : {grf("grid:64x64", 32, true), grf("ba:4000,4", 16, true, 0.1)}) {

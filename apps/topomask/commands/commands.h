@@ -1,4 +1,4 @@
-// The subcommands: each lives in a file of its own and registers itself with one function.
+// The subcommands: each has its own file and registers itself with one function.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -34,7 +34,7 @@ std::string format_walks(std::int64_t walks) {
   return walks < 0 ? "no number" : format_count(static_cast<double>(walks));
 }
 
-// The bound is one of a single entry unless asked otherwise: many of N^2 entries may then lie outside.
+// By default the bound is for a single entry, so many of the N^2 entries may lie outside.
 std::string describe_request(const FeaturePlan& plan, const PlanOptions& request) {
   if (request.scope == PlanScope::entry) {
     return fmt::format(

@@ -1,4 +1,4 @@
-// `topomask plan --ranks R`: what attention over ranks takes of each of them.
+// `topomask plan --ranks R`: what attention over ranks needs of each rank.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ struct RankPlanFlags {
 };
 // --ranks, --device, --walks, --heads, --partition, --link-bandwidth; all but the first need --ranks
 void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags);
-// flags.plan has what the other options of the command say.
+// `plan` includes what the other options of the command set.
 void run_rank_plan(const RunOptions& run, const std::string& graph, const RankPlanOptions& plan);
 
 }  // namespace topomask::cli

@@ -34,7 +34,7 @@ SheetPicture colour_picture(const RgbdImage& image, std::string label) {
   return picture;
 }
 
-// Near is bright; nothing is white.
+// Near is bright; pixels without depth are white.
 SheetPicture depth_picture(const RgbdImage& image, std::string label) {
   SheetPicture picture{std::move(label), image.height, image.width, {}};
   float nearest = 1e9f, farthest = 0;
@@ -97,7 +97,7 @@ void run_show(const ShowCommand& command) {
       sheet.pictures.emplace_back();
     sheet.pictures.back().push_back(colour_picture(images[static_cast<std::size_t>(frame)], time(frame)));
   }
-  // One moment in all that is known of it.
+  // One time step with everything that is known about it.
   const int middle = episode.frames / 2;
   const RgbdImage& seen = images[static_cast<std::size_t>(middle)];
   std::vector<SheetPicture> moment;

@@ -65,7 +65,7 @@ void print_simulation(const SimulateCommand& command, const std::vector<RobotTas
   fmt::print("\nepisodes in {}\n", command.out);
 }
 
-// Ctrl-C: threads finish their episodes, the next call resumes.
+// After Ctrl-C, threads finish their episodes; the next call resumes.
 class StopBetweenEpisodes {
  public:
   StopBetweenEpisodes() {

@@ -16,7 +16,7 @@ VitSettings chosen_settings(const TrainFlags& flags) {
   const bool video = flags.kind == "vivit";
   VitSettings settings;
   if (flags.wants_saved_settings()) {
-    // Those of the run, with what is given now on top; the library refuses what would change a result.
+    // The run's settings, overridden by the command line; the library rejects what would change a result.
     settings = read_run_settings(flags.out);
     list_settings(settings).apply(*flags.given);
   } else {

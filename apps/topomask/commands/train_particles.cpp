@@ -13,7 +13,7 @@ namespace {
 
 ParticleSettings chosen_particle_settings(const TrainFlags& flags) {
   if (!flags.wants_saved_settings()) return ParticleSettings::from(*flags.given, flags.config);
-  // Those of the run, with what is given now on top; the library refuses what would change a result.
+  // The run's settings, overridden by the command line; the library rejects what would change a result.
   const RunConfig config = read_run_config(flags.out);
   check_run_kind(config, flags.kind);
   ParticleSettings settings = ParticleSettings::from_toml_text(config.toml, config.path);

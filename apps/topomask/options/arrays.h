@@ -8,8 +8,7 @@
 namespace topomask::cli {
 
 at::Tensor read_array(const std::string& path);  // float32 or float64
-// The same without reading what nobody looks at, for ranks that take some rows: the file stays as it is
-// meanwhile.
+// The same, but maps the file, so that ranks read only their own rows. The file must not change meanwhile.
 at::Tensor map_array(const std::string& path);
 void write_array(const std::string& path, const at::Tensor& array);
 

@@ -1,5 +1,5 @@
-// Options whose value is a word of an enumeration (topomask/words.h), or of a table of one's own. The help
-// text takes the words and their meanings from the table, so that the two cannot disagree.
+// Options whose value is a word of an enumeration (topomask/words.h), or of a table that is passed in. The
+// help text takes the words and their meanings from the table, so that the two cannot disagree.
 #pragma once
 
 #include <fmt/format.h>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kMaskGroup = "Mask";
 
-// What other options say: --seed, --normalise, and the mask's own name.
+// Settings that come from other options: --seed, --normalise, and the kernel or f.
 bool is_said_elsewhere(std::string_view setting) {
   return setting == "seed" || setting == "normalise" || setting == "init";
 }
@@ -91,7 +91,7 @@ void check_taken(const MaskInfo& info, std::string_view name, const std::string&
        fmt::join(masks_with(name, std::forward<Names>(names_of)), ", "));
 }
 
-// What stands behind path: and grid: in the graph's description.
+// What follows path: or grid: in the graph's description.
 std::string extent_of(const std::string& graph) {
   check(graph.starts_with("grid:") || graph.starts_with("path:"),
         "mask toeplitz needs a grid: expected --graph path:N or grid:HxW[xD], or --extent, got '{}'", graph);

@@ -20,7 +20,7 @@ struct MaskFlags {
   std::map<std::string, std::string> settings;    // by their names in the catalogue; those that were given
   std::map<std::string, std::string> parameters;  // the same: numbers for every head
   std::string init_flag;                          // which of --kernel, --f, ... gave the setting `init`
-  std::string in_parameters, out_parameters;      // files; what the first holds comes before all else
+  std::string in_parameters, out_parameters;      // files; the first overrides all other sources
   std::int64_t global_tokens = 0;
 
   MaskPtr make(std::uint64_t seed, c10::Device device = c10::kCPU) const;

@@ -30,8 +30,8 @@ namespace {
 constexpr const char* kRankGroup = "Ranks";
 constexpr int kMostLocalRanks = 256;
 
-// The file by which local ranks find each other. It has no name on disk and every rank inherits it, so that
-// nothing is left whoever is killed.
+// The file by which local ranks find each other. It has no name on disk and every rank inherits it, so
+// nothing is left behind if a process is killed.
 class MeetingPlace {
  public:
   MeetingPlace() : file_(memfd_create("topomask-ranks", 0)) {
@@ -46,10 +46,11 @@ class MeetingPlace {
   int file_;
 };
 
-// Processes that a signal to this one is passed on to; 0: ended. For a signal handler, hence no container.
+// Processes that get this one's signals; 0: ended. Read by a signal handler, hence no container.
 std::array<std::atomic<pid_t>, kMostLocalRanks> local_ranks;
 
-// Who asks this process to stop means its ranks, which save what they have. A terminal has asked them itself.
+// A request to stop this process is meant for its ranks, which then save their state. A terminal signals them
+// itself.
 extern "C" void pass_on(int signal, siginfo_t* info, void*) {
   if (info->si_code == SI_KERNEL) return;
   for (const std::atomic<pid_t>& rank : local_ranks) {
@@ -65,8 +66,8 @@ void pass_signals_on(const std::vector<pid_t>& ranks) {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
-// The status of the first rank that failed, or 0. The others then have as long as they may wait for each
-// other, and a little more; one that hangs is ended.
+// The status of the first rank that failed, or 0. The others then get the time limit and a little more to
+// end; one that hangs is killed.
 int wait_for_ranks(std::vector<pid_t> ranks, double time_limit) {
   using Clock = std::chrono::steady_clock;
   constexpr double kGraceSeconds = 5;
@@ -119,8 +120,8 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     return;
   }
   check(!Ranks::in_environment(), "--ranks: torchrun has started the ranks already");
-  // The ranks are copies of this process, made before it has threads or has looked at a GPU. They meet in a
-  // file: no port is needed.
+  // The ranks are copies of this process, made before it starts threads or uses a GPU. They meet in a file,
+  // so no port is needed.
   MeetingPlace place;
   std::fflush(nullptr);
   std::vector<pid_t> started;
@@ -131,8 +132,8 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
       started.push_back(child);
       continue;
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // without the process that waits for them, ranks save and end
-    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);  // as torchrun does: which GPU is its own
+    prctl(PR_SET_PDEATHSIG, SIGTERM);                       // if the waiting process dies, ranks save and end
+    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);  // as torchrun does: the rank's GPU
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     set_num_threads(options.threads ? *options.threads : std::max(1, cores / ranks));
     work(Ranks::from_file(place.path(), rank, ranks, limits));
@@ -158,7 +159,7 @@ DistributedGraph RankFlags::load(const GraphOptions& graph, const RanksPtr& on) 
   loading.points = method == PartitionMethod::morton;
   GraphOptions source = graph;
   source.loading = loading;
-  // One rank speaks for all where there is a warning, and writes the ids.
+  // Rank 0 prints warnings for all, and writes the ids.
   const LoadedGraph loaded = on->rank() == 0 ? source.load_all() : load_graph(graph.spec, loading);
   cut.points = loaded.points;
   return DistributedGraph::from_graph(loaded.graph, partition_graph(loaded.graph, cut), on);

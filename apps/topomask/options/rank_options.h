@@ -24,9 +24,8 @@ struct RankFlags {
   DistributedGraph load(const GraphOptions& graph, const RanksPtr& ranks) const;
 };
 void add_rank_options(CLI::App& command, RankFlags& flags);
-// Those that share batches rather than a graph. Training has a --time-limit of its own, so that of the ranks
-// is
-// --rank-time-limit.
+// For ranks that share batches rather than a graph. Training has its own --time-limit, so that of the ranks
+// is --rank-time-limit.
 void add_training_rank_options(CLI::App& command, RankFlags& flags);
 
 // The rows of all nodes in their order on rank 0, [N, ...] from [n, ...]; nothing on the others. Collective.

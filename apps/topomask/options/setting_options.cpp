@@ -16,7 +16,7 @@ void add_setting_options(CLI::App& command, const Settings& settings,
       command
           .add_flag_callback(
               "--" + key, [given, key] { given->emplace_back(key, "true"); }, setting.help)
-          ->group(on ? "" : group);  // only the one that changes something is listed
+          ->group(on ? "" : group);  // help lists only the flag that changes the default
       command
           .add_flag_callback(
               "--no-" + key, [given, key] { given->emplace_back(key, "false"); }, setting.help_off)

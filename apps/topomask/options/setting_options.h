@@ -10,11 +10,11 @@
 
 namespace topomask::cli {
 
-// --key for each setting but some, collected rather than applied: a file has to come first.
+// --key for each setting except `but`. Values are collected, not applied: a file has to come first.
 void add_setting_options(CLI::App& command, const Settings& settings,
                          const std::shared_ptr<SettingValues>& given, const std::set<std::string>& but = {});
 
-// Those of a command for images, or of one for clips.
+// The defaults of a command for images, or for clips.
 VitSettings default_settings(bool video);
 
 // The keys that a model of images has no use for: for `but`, unless the command is for clips.

@@ -28,10 +28,10 @@ struct TableOptions {
 // --variants, --seeds, --config, --out and --time-limit.
 void add_table_options(CLI::App& command, TableOptions& options, const std::string& about_variants);
 
-// Progress, Ctrl-C and a limit of time.
+// Progress, Ctrl-C and a time limit.
 class TableSession {
  public:
-  // `score`: what is said about a finished run.
+  // `score`: one line about a finished run.
   TableSession(const TableOptions& options, std::function<std::string(const TrainResult&)> score);
   TableCallbacks callbacks();  // valid as long as the session
   // How many runs there are, and where.
