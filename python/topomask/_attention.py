@@ -71,7 +71,7 @@ def plan_attention(
     q: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = "linear", feature_map: str = "relu",
     engine: str = "auto", num_features: int | None = None, max_workspace: int | None = None,
 ) -> str:  # fmt: skip
-    """Which engine `attention` would take and why: a table of costs; of q and v only the shapes matter."""
+    """Which engine `attention` would choose and why: a table of costs. Of q and v only the shapes matter."""
     recipe, _, parameters = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"
@@ -98,7 +98,7 @@ def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, 
             f"attention: mask must be a topomask.Mask, got {type(mask).__name__}; topomask.DenseMask(matrix) "
             "makes one of a matrix"
         )
-    # A mask of one's own that can only multiply serves linear attention; all else needs the matrix.
+    # A user-defined mask that can only multiply serves linear attention; other kinds need the matrix.
     needs_matrix = kind == "softmax" or engine not in ("auto", "feature")
     expression = mask._written_out() if needs_matrix else mask._expression()
     return (None, [], []) if expression is None else expression
@@ -107,7 +107,7 @@ def _expression(mask: Mask | None, kind: str, engine: str) -> tuple[str | None, 
 def _attend_columns(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask, feature_map: str, options: tuple[Any, ...]
 ) -> Tensor:
-    """With a mask of one's own that can only multiply: M (phi(k)_c [v|1]) for a few features c at a time."""
+    """For a user-defined mask that can only multiply: M (phi(k)_c [v|1]) for a few features c at a time."""
     _, _, _, epsilon, num_features, seed, guard, max_workspace, _ = options
     queries, keys, values, block = ops.column_operands(
         q, k, v, mask.num_nodes, mask.heads, feature_map, epsilon, num_features, seed, max_workspace

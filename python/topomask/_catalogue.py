@@ -20,7 +20,7 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def arguments_of(info: dict[str, Any], positional: list[str]) -> dict[str, dict[str, Any]]:
-    """By name, those that may go without it first; the very first is a must."""
+    """Arguments by name, positional ones first; the very first is required."""
     known = {argument["name"]: argument for argument in info["arguments"]}
     first = {"description": _PLACES.get(positional[0], ""), **known.get(positional[0], {})}
     known[positional[0]] = {**first, "default": Parameter.empty}
@@ -34,7 +34,7 @@ def signature_of(arguments: dict[str, dict[str, Any]], positional: list[str]) ->
 
 
 def docstring_of(info: dict[str, Any], arguments: dict[str, dict[str, Any]], own: str | None) -> str:
-    """The words of the catalogue, then those of the class, then the arguments with their defaults."""
+    """The text of the catalogue, then that of the class, then the arguments with their defaults."""
     learned = ", ".join(f"`{own['name']}` {own['shape']}" for own in info["parameters"])
     lines = ["Args:"]
     for name, argument in arguments.items():
@@ -48,7 +48,7 @@ def docstring_of(info: dict[str, Any], arguments: dict[str, dict[str, Any]], own
 
 
 def bound(owner: str, signature: Signature, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """What was given, by name; None stands for a default. A TypeError says what is wrong."""
+    """The given arguments by name; None stands for a default. Raises TypeError if they do not fit."""
     for name in named.keys() - signature.parameters.keys():
         near = difflib.get_close_matches(name, signature.parameters, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"expected {', '.join(signature.parameters)}"

@@ -13,7 +13,7 @@ from topomask._ops import ops
 
 
 class _LibraryModule(nn.Module):
-    """A module of C++ with its settings, and with its names, shapes and initial weights."""
+    """A C++ module with its settings, parameter names, shapes and initial weights."""
 
     def __init__(self, kind: str, settings: str) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class UNet(_LibraryModule):
 
 class Interlacer(_LibraryModule):
     """A transformer of point clouds: unmasked linear attention alternates with a local layer (paper, section 4
-    "point clouds"). The graph of nearest neighbours is built anew in every call, where the points are.
+    "point clouds"). The graph of nearest neighbours is rebuilt in every call, where the points are.
 
         model = topomask.nn.Interlacer(features=8, width=64, layers=2, local="grf")
         moves, changes = model(positions, features)

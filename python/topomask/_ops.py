@@ -1,4 +1,4 @@
-"""Loads the operators into torch, and says their shapes for tracing where they depend on the data or the device.
+"""Loads the operators into torch, and gives their shapes for tracing where they depend on the data or the device.
 
 The computation, its gradients and all other shapes are in C++ (src/ops). Here torch learns what the remaining
 operators return without running them, so that torch.compile and torch.export can trace through.
@@ -18,7 +18,7 @@ SUPPORTED_TORCH = ((2, 11), (2, 13))
 
 
 def version() -> str:
-    """The version of topomask, as the project's one VERSION file says it."""
+    """The version of topomask, from the project's VERSION file."""
     return (_FOLDER / "VERSION").read_text().strip()
 
 
@@ -35,7 +35,7 @@ def check_torch(torch_version: str) -> None:
 
 
 def program() -> Path:
-    """Where the `topomask` command line program is."""
+    """Path of the `topomask` command line program."""
     return _FOLDER / "bin" / "topomask"
 
 
@@ -66,7 +66,7 @@ def _unknown_size() -> torch.SymInt:
 
 
 def _new(device: Any, *tensors: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """Of each its dtype and its sizes."""
+    """The dtype and the sizes of each."""
     return tuple(torch.empty(sizes, dtype=dtype, device=device) for dtype, *sizes in tensors)
 
 

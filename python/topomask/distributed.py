@@ -24,7 +24,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 def _name(group: Any) -> str:
-    """The group's name in c10d's registry: of all processes by default, none where there is one alone."""
+    """The group's name in c10d's registry: by default of all processes, "" if there is only one."""
     if not torch.distributed.is_initialized():
         return ""
     found: Any = group or torch.distributed.group.WORLD
@@ -69,7 +69,7 @@ class DistributedGraph:
         self.nodes: Tensor = handle.nodes()
         """[n] int64, ascending: the numbers of own nodes in the whole graph; rows are in this order."""
         self.num_nodes: int = handle.num_nodes()
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
 
     @classmethod
     def from_shards(cls, folder: str, group: Any = None) -> "DistributedGraph":

@@ -33,11 +33,11 @@ class Graph:
     """[E] float32, finite, may be negative."""
     directed: bool
     ptr: Tensor | None = None
-    """[graphs+1] int64: where each graph of a batch begins, where this is a disjoint union."""
+    """[graphs+1] int64: where each graph of a batch begins, if this is a disjoint union."""
     names: tuple[str, ...] = ()
-    """What the file calls the nodes; empty where it has no names."""
+    """Names of the nodes in the file; empty if it has none."""
     out_degree: int = -1
-    """Entries of every row where all are known to have as many, else -1; saves waiting for a GPU."""
+    """Entries per row if all rows are known to have equally many, else -1; saves waiting for a GPU."""
 
     @property
     def num_nodes(self) -> int:
@@ -57,7 +57,7 @@ class Graph:
         return self.row_ptr, self.col, self.weight
 
     def to(self, device: torch.device | str) -> Graph:
-        """The same graph there."""
+        """The same graph on that device."""
         moved: dict[str, Any] = {key: x.to(device) for key, x in vars(self).items() if isinstance(x, Tensor)}
         return replace(self, **moved)
 
@@ -187,7 +187,7 @@ class Graph:
         return replace(self, weight=ops.normalise(*self.rows, self.directed, how))
 
     def transposed(self) -> Graph:
-        """Every edge the other way round."""
+        """The graph with every edge reversed."""
         row_ptr, col, weight = ops.transpose_graph(*self.rows)
         return replace(self, row_ptr=row_ptr, col=col, weight=weight, out_degree=-1)
 
@@ -230,7 +230,7 @@ def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, po
 
 
 def as_graph(graph: Any) -> Graph:
-    """A Graph of a Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data."""
+    """A Graph from a Graph, a NetworkX graph, a SciPy matrix or a PyTorch Geometric Data."""
     if isinstance(graph, Graph):
         return graph
     if hasattr(graph, "is_directed"):

@@ -1,4 +1,4 @@
-"""What every mask is: an operator that multiplies columns, and what it may know about itself."""
+"""The base of all masks: an operator that multiplies columns and may know more about itself."""
 
 import inspect
 import itertools
@@ -19,7 +19,7 @@ Pattern = list[Tensor]
 """row_ptr [N+1] int64 and col [nnz] int32, ascending within a row."""
 Entries = list[tuple[Pattern, Tensor]]
 Expression = tuple[str, list[Tensor], list[Tensor]]
-"""How the library knows a mask: a recipe, the constants of its graph, its parameters."""
+"""A mask as the library knows it: a recipe, the constants of its graph, its parameters."""
 
 
 class Mask(nn.Module):
@@ -37,7 +37,7 @@ class Mask(nn.Module):
 
     @property
     def device(self) -> torch.device | None:
-        """Where the mask computes; None where it has no tensors and follows what it is given."""
+        """Device of the mask; None if it has no tensors and follows its input."""
         tensor = next(itertools.chain(self.parameters(), self.buffers()), None)
         return None if tensor is None else tensor.device
 
@@ -50,7 +50,7 @@ class Mask(nn.Module):
         return self
 
     def multiply(self, x: Tensor, transposed: bool = False) -> Tensor:
-        """M x, or M^T x. x: [H, N, C] with H = heads, or anything where heads is 1; float32 or float64."""
+        """M x, or M^T x. x: [H, N, C] with H = heads, or any H if heads is 1; float32 or float64."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Mask(nn.Module):
         return self.multiply(torch.eye(n, dtype=dtype, device=self.device).expand(self.heads, n, n))
 
     def _expression(self) -> Expression | None:
-        """For the library, by entries or factors; None where it can only ask for products."""
+        """For the library, by entries or factors; None if only products are available."""
         if (entries := self.entries()) is not None:
             if len(entries) > 1:
                 raise ValueError(f"{type(self).__name__}: entries of your own must share one pattern")
@@ -84,7 +84,7 @@ class Mask(nn.Module):
         return None
 
     def _written_out(self) -> Expression:
-        """As a part of another mask: where there is nothing better, by the matrix."""
+        """As a part of another mask; by the matrix if there is nothing better."""
         if (expression := self._expression()) is not None:
             return expression
         matrix = self.dense()
@@ -108,7 +108,7 @@ class LibraryMask(Mask):
     _names: tuple[str, ...] = ()
 
     def _adopt(self, expression: Expression) -> None:
-        """Takes over what an operator made; parameters that are there already stay."""
+        """Takes over what an operator made; existing parameters stay."""
         if "_recipe" not in self.__dict__:
             weakref.finalize(self, ops.forget_masks)  # what the library made for the constants goes with them
         self._recipe, constants, parameters = expression
@@ -205,7 +205,7 @@ class CatalogueMask(LibraryMask):
         self._make(graph, start)
 
     def _make(self, graph: Graph | None, start: Mapping[str, Tensor]) -> None:
-        """start: the parameters that do not start as the catalogue says."""
+        """start: parameters whose initial values differ from the catalogue's."""
         rows: list[Tensor] = [] if graph is None else [x for x in (*graph.rows, graph.ptr) if x is not None]
         self._kind = (False, -1) if graph is None else (graph.directed, graph.out_degree)
         self._adopt(

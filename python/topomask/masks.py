@@ -87,7 +87,7 @@ class HypercubeHeatMask(CatalogueMask, positional="graph heads"):
 
 
 class ShortestPathMask(CatalogueMask, positional="graph max_distance heads"):
-    """Entry k of `table` is for k hops, the last for nodes that are farther or out of reach."""
+    """Entry k of `table` is for k hops, the last for nodes that are farther or unreachable."""
 
     table: nn.Parameter
 
@@ -105,7 +105,7 @@ class NoMask(CatalogueMask, positional="num_nodes"):
 
 
 class CausalMask(CatalogueMask, positional="num_nodes"):
-    """For sequences: a token sees itself and those before it."""
+    """For sequences: a token attends to itself and to those before it."""
 
 
 class LearnedFeaturesMask(CatalogueMask, positional="num_nodes rank heads"):
@@ -173,7 +173,7 @@ class SumMask(CombinedMask):
 
 
 class BlockDiagonalMask(CombinedMask):
-    """A batch of different graphs: the masks stand one after the other on the diagonal."""
+    """A batch of different graphs: the masks are blocks on the diagonal."""
 
     def __init__(self, *masks: Mask) -> None:
         super().__init__("block-diagonal", masks)

@@ -18,7 +18,7 @@ class Neighbours:
     distance2: Tensor
     """[Q, k] squared distances; infinity at -1."""
     count: Tensor
-    """[Q] int32: how many of a row are neighbours."""
+    """[Q] int32: number of neighbours in each row."""
 
 
 def arguments_of(

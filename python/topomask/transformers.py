@@ -63,7 +63,7 @@ def attach(
     model: Any, make_mask: Callable[[int], Mask] | None = None, *, kind: str = "linear",
     name: str = "topomask", **walks: Any,
 ) -> Any:  # fmt: skip
-    """Gives every attention layer a mask of its own and switches the model to attn_implementation=name.
+    """Gives every attention layer its own mask and switches the model to attn_implementation=name.
 
     Args:
         model: a ViT-like model: its config has image_size and patch_size, its attention layers `is_causal`.

@@ -12,7 +12,7 @@
 namespace topomask {
 namespace {
 
-// Each kind of change draws from a stream of its own: switching one on leaves the others as they were.
+// Each kind of change draws from its own stream: switching one on leaves the others unchanged.
 enum Purpose : std::uint32_t { kForCrop = 1, kForShift, kForOperations, kForCutout, kForMix };
 
 constexpr double kLargestMagnitude = 30;

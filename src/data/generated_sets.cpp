@@ -60,7 +60,7 @@ ImageSet generate(std::int64_t count, int size, int frames, int classes, std::ui
   return set;
 }
 
-// The two sets have seeds of their own, so that more training images leave the validation images alone.
+// The two sets have separate seeds, so that more training images do not change the validation images.
 template <class Draw>
 ImageData generate_both(const Amounts& amounts, int size, std::vector<std::string> class_names,
                         const Draw& draw, int frames = 1) {

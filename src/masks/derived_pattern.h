@@ -33,7 +33,7 @@ struct SparsePattern::Derived {
   };
 
   std::mutex mutex;
-  // The CUDA graph that was being captured when they were made (core/gpu.h), or 0: nobody else can use them.
+  // The CUDA graph during whose capture they were made (core/gpu.h); only it can use them. 0: none.
   std::uint64_t capture = 0;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;

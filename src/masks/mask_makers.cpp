@@ -162,7 +162,7 @@ MaskPtr make_mask(const MaskRequest& request) {
         entry.info.name, entry.info.python_name);
   MaskPtr mask = entry.make(MaskOrder(entry.info, request));
   if (request.blocks.empty()) return mask;
-  // Only the one who made it knows of it yet.
+  // Nothing else refers to the new mask yet.
   std::const_pointer_cast<Mask>(mask)->set_blocks(request.blocks);
   return mask;
 }

@@ -76,7 +76,7 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
   nearest = knn(places, 1, above).index.to(at::kLong).squeeze(1).clamp_min(0);
   heard_copies = std::make_shared<RowCopies>(heard, clouds * tokens);
   nearest_copies = std::make_shared<RowCopies>(nearest, clouds * count);
-  // Who hears whom is given; how far it is depends on the positions, and gradients know.
+  // Who sends messages to whom is fixed; distances depend on the positions, with gradients.
   const at::Tensor exact = given.reshape({clouds * tokens, 3}), exact_places = exact.index_select(0, anchors);
   offsets = scaled_offsets(heard_copies->of(exact).view({-1, heard.size(1), 3}) - exact_places.unsqueeze(1));
   back = scaled_offsets(nearest_copies->of(exact_places) - exact);

@@ -1,5 +1,5 @@
-// The stacks of blocks that a model consists of, each over tokens of its own: an image or a joint encoder has
-// one, a factorised encoder one over patches and one over moments.
+// The stacks of blocks that make up a model, each over its own tokens: an image or a joint encoder has one, a
+// factorised encoder one over patches and one over moments.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What lies between the matrix products of a transformer, in as few passes over memory as there can be.
+// The operations between the matrix products of a transformer, in as few passes over memory as possible.
 //
 // On a GPU norms, sums, conversions and the gradients of biases take longer than the products if each is a
 // pass of its own. These functions are such passes together (src/nn/cuda) where there are kernels for their
@@ -11,7 +11,7 @@
 
 namespace topomask {
 
-// Whether biases are better added by who reads the product than by the product itself.
+// Whether biases are better added by the reader of a product than by the product itself.
 bool adds_biases_late(const at::Tensor& x);
 
 // x + (branch + bias) and its layer norm, the latter in the type of autocast. An undefined branch or bias is

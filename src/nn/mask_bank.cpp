@@ -14,7 +14,7 @@ bool are_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || at::equal(a, b));
 }
 
-// Whether both compute the same function, each of its own parameter and constants.
+// Whether both compute the same function, each with its own parameter and constants.
 bool are_alike(const DenseMaskModule& a, const DenseMaskModule& b) {
   return typeid(a) == typeid(b) && a.parameter().sizes() == b.parameter().sizes() &&
          are_equal(a.shared_constants(), b.shared_constants());

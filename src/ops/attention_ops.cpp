@@ -225,7 +225,7 @@ Tensors attention_forward_op(const at::Tensor& q, const at::Tensor& k, const at:
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const MaskPtr made = mask_for(std::string(mask), constants, parameters, q);
   EngineResult result = attention_forward(q, k, v, *made, options);
-  // What is recorded must be the operator's own, not what a mask keeps or was given.
+  // Recorded tensors must belong to the operator, not to a mask or to the caller.
   for (at::Tensor& saved : result.saved) {
     if (saved.storage().use_count() > 1) saved = saved.clone();
   }

@@ -269,7 +269,7 @@ KeptMasks& kept_masks() {
   return masks;
 }
 
-// What is kept must be of use to later calls that want gradients.
+// What is cached must also serve later calls that want gradients.
 template <class Make>
 auto as_constants(Make&& make) {
   const c10::InferenceMode normal(false);

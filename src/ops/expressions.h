@@ -42,7 +42,7 @@ std::string csr_recipe(std::int64_t num_nodes, std::int64_t nnz, std::int64_t he
 MaskPtr mask_of(const std::string& recipe, at::TensorList constants, at::TensorList parameters);
 MaskProfile profile_of(const std::string& recipe);
 
-// Lets go of what was kept for tensors that are gone.
+// Drops what was cached for tensors that no longer exist.
 void forget_expired_masks();
 
 }  // namespace topomask::ops

@@ -1,5 +1,5 @@
-// The renderer's kernels on a GPU (src/particles/cuda). Each function is what its namesake without _cuda does
-// with CUDA tensors; in builds without CUDA nothing runs on CUDA.
+// The renderer's kernels on a GPU (src/particles/cuda). Each function does what its namesake without _cuda
+// does with CUDA tensors; in builds without CUDA nothing runs on CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -29,7 +29,7 @@ struct FinishedRun {
   std::string folder;             // below the experiment's
 };
 
-// FOLDER/VARIANT/seed-S/result.json of all variants and seeds that are there; variants in the order of
+// FOLDER/VARIANT/seed-S/result.json of all variants and seeds that exist; variants in the order of
 // image_table_variants(), then of video_table_variants(), then others by name; seeds ascending.
 std::vector<FinishedRun> find_finished_runs(const std::string& folder);
 

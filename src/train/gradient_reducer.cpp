@@ -38,7 +38,8 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, RanksPt
       bucket.counts.push_back(length * (r + 1) / size - length * r / size);
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    // Called when the gradient has been added to what is there. The node must be kept: a tensor does not.
+    // Called after the gradient has been accumulated. remove_hooks_ keeps the node alive; the tensor does
+    // not.
     const auto node = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
     using List = torch::autograd::variable_list;
     const auto key = node->add_post_hook(

@@ -12,7 +12,7 @@ class MetricsFile {
   explicit MetricsFile(std::string path) : path_(std::move(path)) {}
 
   void clear() const;
-  // Drops what came after `step`: a resumed run goes through those steps again.
+  // Drops what came after `step`: a resumed run repeats those steps.
   void keep_until(std::int64_t step) const;
   void append(const nlohmann::ordered_json& line) const;
 

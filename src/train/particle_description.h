@@ -1,4 +1,4 @@
-// What the checkpoints of a run of particles say of it, and who may go on from them.
+// What the checkpoints of a particle run say about it, and which runs may resume from them.
 #pragma once
 
 #include "topomask/particle_runs.h"

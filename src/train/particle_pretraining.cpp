@@ -37,7 +37,7 @@ std::int64_t steps_done(const RunFolder& folder) {
   return RunState::from_json(state->second, path).step;
 }
 
-// The folder once nobody else works in it; null where it should stop before.
+// The folder, once no other process works in it; null if the run should stop before that.
 std::unique_ptr<RunFolder> wait_for(const std::string& path, const std::function<bool()>& should_stop) {
   while (true) {
     try {

@@ -170,7 +170,7 @@ std::string Settings::to_toml(const std::string& without_section) const {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", setting.section);
     section = setting.section;
     std::string value = setting.get();
-    // TOML's integers end at 2^63 - 1; a larger seed is written as a string, which is read alike.
+    // TOML's integers end at 2^63 - 1; a larger seed is written as a string, which is read the same way.
     const bool too_large = setting.type == Setting::Type::integer &&
                            (value.size() > 19 || (value.size() == 19 && value > "9223372036854775807"));
     if (setting.type == Setting::Type::text || too_large) {

@@ -223,7 +223,7 @@ struct PlainArguments {
   BoxLevels levels;
 };
 
-// Loads the kQueries queries from `first` on. Returns where they are on the curve, one a lane, and in
+// Loads the kQueries queries from `first` on. Returns where they are on the curve, one per lane, and in
 // `active` which of them there are.
 template <bool kBatched, int kQueries>
 __device__ std::int32_t load_queries(const PlainArguments& p, std::int64_t first, float4* at, int2* range,

@@ -35,7 +35,7 @@
 
 namespace topomask::cuda {
 
-constexpr int kLeaf = 32;      // points a leaf and boxes a box: one a lane
+constexpr int kLeaf = 32;      // points per leaf and boxes per box: one per lane
 constexpr int kMaxLevels = 7;  // 32^7 boxes exceed every index
 
 __device__ inline int lane_id() {
@@ -180,7 +180,7 @@ struct Walk {
     return __ballot_sync(~0u, is_near);
   }
 
-  // Which queries may need the leaf, one query a lane.
+  // Which queries may need the leaf, one query per lane.
   __device__ unsigned queries_near(std::int32_t leaf) const {
     const int q = lane_id() % kQueries;
     Real own_reach = reach[0];

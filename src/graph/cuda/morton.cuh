@@ -62,7 +62,7 @@ __device__ inline std::uint64_t spread_bits(std::uint64_t x) {
   return (x | x << 2) & 0x1249249249249249ull;
 }
 
-// As morton_point_order on the CPU, in double; kBits bits an axis. Every block puts the partial boxes
+// As morton_point_order on the CPU, in double; kBits bits per axis. Every block puts the partial boxes
 // together itself, with all its threads.
 template <int kBits>
 struct KeyScale {

@@ -53,7 +53,7 @@ __device__ bool has(const DirectedLists& lists, std::int64_t row, std::int32_t w
   return false;
 }
 
-// One thread an entry of a list.
+// One thread per entry of a list.
 __global__ void __launch_bounds__(kThreads) count_symmetric(const DirectedLists lists, std::int32_t* degree) {
   const std::int64_t entry = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::int64_t row = entry / lists.k;

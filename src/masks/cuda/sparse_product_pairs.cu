@@ -34,7 +34,7 @@ __global__ void write_pairs(const __grid_constant__ ListPairsArguments a) {
   }
 }
 
-// kHeads lanes an entry, one a head: a gather reads whole sectors.
+// kHeads lanes per entry, one per head: a gather reads whole sectors.
 template <class T, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     sum_pairs(const __grid_constant__ PairSumsArguments<T> arguments) {

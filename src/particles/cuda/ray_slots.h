@@ -1,5 +1,5 @@
-// Steps along rays that are worth a look, on a GPU: those of cpu/occupied_steps.h, ray by ray in places that
-// are kept free for all of them, so that nobody has to count. Framework-free.
+// Steps along rays that are worth a look, on a GPU: those of cpu/occupied_steps.h, with places reserved for
+// all steps of a ray, so that nothing has to be counted first. Framework-free.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace topomask::cuda {
 
-// Cells of each cloud in a table of its own, open addressing; as many places for every cloud.
+// Cells of each cloud in its own table with open addressing; all tables have the same size.
 std::int64_t cell_table_size(std::int64_t particles);
 
 struct RaySlots {

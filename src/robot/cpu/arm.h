@@ -1,4 +1,4 @@
-// The arms: their links, where joints put them, and joints that put the hand where it shall be.
+// The arms: their links, where joints put them, and joints that put the hand in a wanted place.
 #pragma once
 
 #include <array>

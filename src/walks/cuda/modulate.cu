@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kHeadsAtOnce = 8;
 constexpr std::int64_t kMaxShared = 32 * 1024;
 
-// One thread an entry and up to kHeadsAtOnce heads, so that the deposits are read once for all of them.
+// One thread per entry and up to kHeadsAtOnce heads, so that the deposits are read once for all of them.
 // f is in shared memory where it fits.
 template <class Scalar, int kHeads>
 __global__ void modulate_entries(DepositView deposits, const Scalar* f, std::int64_t heads,

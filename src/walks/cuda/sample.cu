@@ -151,7 +151,7 @@ __device__ void report_overflow(const FeatureRowsArguments& a, std::int32_t row,
   atomicMax(&a.status->overflow_most, static_cast<unsigned long long>(visits));
 }
 
-// One thread a row: sizes to memory. Rows without a place are done again later.
+// One thread per row: sizes to memory. Rows without a place are done again later.
 __device__ void finish_row(const FeatureRowsArguments& a, std::int32_t row, const RowSize& size,
                            std::int64_t at) {
   const bool fits = size.deposits > 0 && at + size.deposits <= a.stage_capacity;

@@ -128,7 +128,7 @@ __device__ void walk_independently(const Team& team, const DeviceWalkPlan& plan,
   }
 }
 
-// Up to 32 walkers, one a lane: those on one node find each other by a vote.
+// Up to 32 walkers, one per lane: those on one node find each other by a vote.
 template <class Visit>
 __device__ void repel_in_warp(const DeviceWalkPlan& plan, const DeviceGraph& graph, std::int32_t start,
                               const Visit& visit) {
