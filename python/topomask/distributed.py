@@ -3,8 +3,7 @@
 graph = DistributedGraph.from_shards("parts").normalised()  # of 'topomask partition', one part per rank
 mask = GRFMask(graph, f, num_walks=8)
 out = attention(q, k, v, mask)  # rows of graph.nodes; gradients of f are summed over the ranks
-All of these, and backward passes, are collective: every rank calls them, in the same order. Graphs and walks stay on
-the CPU; attention computes where q, k, v and f are.
+Calls and backward passes are collective: every rank makes them, in the same order. Graphs and walks stay on the CPU.
 """
 
 from typing import Any
@@ -16,6 +15,8 @@ from topomask._catalogue import settings_text
 from topomask.graph import Graph, signed_seed
 from topomask.graph import partition as _partition
 
+if torch.distributed.is_available():  # imported under a group, it would keep Gloo's threads past the end of Python
+    import torch.distributed.nn  # noqa: F401
 __all__ = ["DistributedGraph", "GRFMask", "attention", "partition", "plan"]
 
 
@@ -110,11 +111,10 @@ class GRFMask:
     ) -> None:  # fmt: skip
         """walks: ensembles, coupling, length, step, importance_weights, shared_walks and seed, with the defaults
         of `topomask.GRFMask`. With shared_walks=False later values of f have as many rows."""
-        settings = {"num_walks": num_walks, "p_halt": p_halt, "max_hops": max_hops, **walks}
+        settings = settings_text({"num_walks": num_walks, "p_halt": p_halt, "max_hops": max_hops, **walks})
         heads = 1 if f.dim() == 1 else f.shape[0]
         self.f = f
-        new = torch.classes.topomask.DistributedGrfMask
-        self._handle = new(graph._handle, heads, settings_text(settings), route)
+        self._handle = torch.classes.topomask.DistributedGrfMask(graph._handle, heads, settings, route)
 
 
 def attention(

@@ -251,6 +251,22 @@ def test_training_on_ranks_is_that_of_one_process(command: list[str]) -> None:
     assert one.startswith("1 ranks: loss ") and two == one.replace("1 ranks", "2 ranks")
 
 
+def test_no_thread_of_a_group_outlives_it(tmp_path: Path) -> None:
+    """With an optimiser, torch keeps the group if its functions are imported under it: Gloo may then abort the exit."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import topomask, torch\n"
+        "from pathlib import Path\n"
+        "names = lambda: [x.read_text().strip() for x in Path('/proc/self/task').glob('*/comm')]\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])\n"
+        "before = any('gloo' in name for name in names())\n"
+        "torch.distributed.destroy_process_group()\n"
+        "print(before, any('gloo' in name for name in names()))\n"
+    )
+    assert run(*TORCHRUN, "--nproc-per-node", "1", str(script)) == "True False\n"
+
+
 def test_the_example_needs_no_pyg(tmp_path: Path) -> None:
     (tmp_path / "torch_geometric.py").write_text("raise ImportError\n")
     environment = {**ONE_THREAD, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
