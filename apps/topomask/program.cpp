@@ -3,11 +3,13 @@
 #include <malloc.h>
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -26,11 +28,16 @@
 namespace topomask::cli {
 namespace {
 
-constexpr int kInternalFailure = 1, kBadInput = 2, kInterrupted = 130;
-
 extern "C" void on_interrupt(int) {
   erase_progress_line();
   _exit(kInterrupted);
+}
+
+// A standard stream that was closed would be the next file that is opened: a checkpoint, or where ranks meet.
+void open_closed_streams() {
+  int file = open("/dev/null", O_RDWR);
+  while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDWR);
+  if (file >= 0) close(file);
 }
 
 int report(int status, std::string_view message) {
@@ -143,12 +150,16 @@ int run_program(int argc, char** argv) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);  // never
 #endif
+  open_closed_streams();
   std::signal(SIGINT, on_interrupt);
   remember_command(argc, argv);
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    // What was printed may lie in a buffer until now.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    return report(kInternalFailure, "could not write to standard output; is the disk full?");
   } catch (const Interrupted& request) {
     return report(kInterrupted, request.what());
   } catch (const std::bad_alloc&) {

@@ -29,7 +29,8 @@ class _LibraryModule(nn.Module):
             module.register_parameter(leaf, nn.Parameter(tensor))
 
     def _run(self, *inputs: Tensor) -> Tensor:
-        weights = [self.get_parameter(name) for name in self._call[2]]
+        places = (name.rpartition(".") for name in self._call[2])
+        weights = [getattr(self.get_submodule(path), leaf) for path, _, leaf in places]  # maybe plain tensors
         return ops.run_library_module(*self._call, [*weights, *inputs])
 
 
@@ -108,9 +109,8 @@ class Interlacer(_LibraryModule):
         self, positions: Tensor, features: Tensor, past: tuple[Tensor, Tensor] | None = None,
         robot: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """What moves positions [B, N, 3] (at most 0.25 m along an axis) and changes features [B, N, F]; both are 0
-        before training. past: the same of an earlier moment. robot: points [B, 3, K, 3] at the times t-2, t-1 and t,
-        and grips [B, 3, K]."""
+        """Moves of positions [B, N, 3] (at most 0.25 m along an axis), changes of features [B, N, F]; 0 before training.
+        past: both at an earlier moment. robot: points [B, 3, K, 3] at times t-2, t-1 and t, and grips [B, 3, K]."""
         nothing = positions.new_empty(0)
         out = self._run(positions, features, *(past or (nothing, nothing)), *(robot or (nothing, nothing)))
         return out[..., :3], out[..., 3:]

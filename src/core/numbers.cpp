@@ -1,6 +1,8 @@
 #include "core/numbers.h"
 
 #include <charconv>
+#include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
 
@@ -14,8 +16,9 @@ Value parse_one(std::string_view text, std::string_view what, const char* kind) 
   if (digits.starts_with('+')) digits.remove_prefix(1);
   Value value{};
   const auto [stop, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  check(status == std::errc() && stop == digits.data() + digits.size(), "{}: expected a {}, got '{}'", what,
-        kind, text);
+  bool good = status == std::errc() && stop == digits.data() + digits.size();
+  if constexpr (std::is_floating_point_v<Value>) good = good && std::isfinite(value);
+  check(good, "{}: expected a {}, got '{}'", what, kind, text);
   return value;
 }
 

@@ -10,7 +10,7 @@ namespace topomask {
 
 std::int64_t parse_integer(std::string_view text, std::string_view what);
 std::uint64_t parse_seed(std::string_view text, std::string_view what);  // 0 to 2^64 - 1
-double parse_number(std::string_view text, std::string_view what);
+double parse_number(std::string_view text, std::string_view what);       // finite, as those of lists
 // "2,4,8"; at least one.
 std::vector<std::int64_t> parse_integers(std::string_view list, std::string_view what);
 std::vector<double> parse_numbers(std::string_view list, std::string_view what);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/suggest.h"
+#include "core/tensors.h"
 #include "ops/arguments.h"
 #include "ops/library_call.h"
 #include "topomask/data.h"
@@ -246,6 +247,10 @@ TensorFunction module_function(std::string_view kind_name, std::string_view sett
     ParameterTensors weights;
     for (std::size_t i = 0; i < names.size(); ++i) weights.emplace(names[i], tensors[i]);
     const Tensors inputs(tensors.end() - static_cast<std::ptrdiff_t>(kind.inputs), tensors.end());
+    for (const at::Tensor& input : inputs) {  // a single number is a seed
+      check(input.is_floating_point() || input.dim() == 0, "{}: expected floating-point numbers, got {}",
+            kind.name, describe(input));
+    }
     return kept_modules().use(kind, settings, tensors[0].options(), [&](LibraryModule& own) {
       // Nothing of the caller's is kept, whatever happens.
       struct GiveBack {
@@ -253,7 +258,15 @@ TensorFunction module_function(std::string_view kind_name, std::string_view sett
         ~GiveBack() { take_parameters(module, initial_weights(module)); }
       } give_back{own.module()};
       take_parameters(own.module(), weights);
-      return own.run(inputs).to(first.scalar_type());
+      try {
+        return own.run(inputs).to(first.scalar_type());
+      } catch (const c10::Error&) {
+        const at::ScalarType of_weights = tensors[0].scalar_type();
+        check(first.scalar_type() == of_weights,
+              "{}: the input is {} and the weights are {}; convert one of them", kind.name,
+              c10::toString(first.scalar_type()), c10::toString(of_weights));
+        throw;
+      }
     });
   };
 }

@@ -38,11 +38,13 @@ void check_numbers(const at::Tensor& x, const char* name) {
   }
 }
 
-void check_directions(const at::Tensor& x) {
+// x: as above, rounded to `type` before.
+void check_directions(const at::Tensor& x, at::ScalarType type) {
+  const double tolerance = type == at::kBFloat16 ? 1e-2 : 1e-3;
   const double* d = x.const_data_ptr<double>();
   for (std::int64_t i = 0; i < x.numel() / 3; ++i, d += 3) {
     const double length = std::sqrt(d[0] * d[0] + d[1] * d[1] + d[2] * d[2]);
-    check(std::abs(length - 1) <= 1e-3,
+    check(std::abs(length - 1) <= tolerance,
           "render_particles: expected directions of length 1, got length {} for ray {} of cloud {}", length,
           i % x.size(1), i / x.size(1));
   }
@@ -211,7 +213,7 @@ Rendered render_particles(const at::Tensor& positions, const at::Tensor& feature
     check_numbers(positions.detach().to(at::kDouble).contiguous(), "positions");
     check_numbers(from, "origins");
     check_numbers(along, "directions");
-    check_directions(along);
+    check_directions(along, directions.scalar_type());
   }
   const std::int64_t clouds = from.size(0), rays = from.size(1);
   if (at::GradMode::is_enabled() || clouds * rays <= kRaysAtOnce) {

@@ -51,6 +51,7 @@ const std::vector<Field>& fields() {
          return Json{o.height, o.width};
        },
        [](VitOptions& o, const Json& value) {
+         if (value.size() != 2) throw std::invalid_argument("two numbers");
          o.height = value.at(0).get<I>();
          o.width = value.at(1).get<I>();
        }},

@@ -84,13 +84,16 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"kernel-error", "--max-hops", "40000"}, "hops");
   expect_rejected({"kernel-error", "--trials", "0"}, "--trials");
   expect_rejected({"kernel-error", "--threads", "0"}, "threads");
-  expect_rejected({"kernel-error", "--seed", "abc"}, "--seed");
+  for (const std::string seed : {"abc", "-1", "18446744073709551616", "1.5"})
+    expect_rejected({"kernel-error", "--seed=" + seed}, "--seed: expected a whole number between 0 and");
   expect_rejected({"kernel-error", "--length", "survival:1,0.5,0.7"});
   expect_rejected({"kernel-error", "--length", "survival:0.5,0.25"});
   expect_rejected({"bench", "walks", "--graph", "path:4", "--repeats", "0"}, "--repeats");
   expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "at least 1 for an extent");
   expect_rejected({"plan", "--error", "-1"}, "error");
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
+  expect_rejected({"plan", "--ranks", "2", "--link-bandwidth", "0"}, "more than 0 bytes per second");
+  expect_rejected({"bench", "distributed", "--graph", "path:4"}, "--ranks: expected the number of ranks");
 }
 
 // The library names its arguments, the program the flags that set them.
@@ -113,6 +116,8 @@ TEST(BadArguments, MessagesNameTheFlag) {
     expect_rejected(flags, "topomask: " + message);
   };
   reject({"--p-halt", "x"}, "--p-halt: ");
+  reject({"--f", "1,2,nan"}, "--f: expected a number, got 'nan'");
+  reject({"--key-init", "1,inf"}, "--key-init: expected a number, got 'inf'");
   reject({"--f", "1,1,1,1,1,1,1,1,1,1,1,1"}, "--f: expected at most 11 numbers (hops 0 to 10), got 12");
   reject({"--mask", "neighbours", "--hops", "-1"}, "--hops must be at least 0, got -1");
 }

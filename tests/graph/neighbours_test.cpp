@@ -215,9 +215,9 @@ TEST(Neighbours, OfNothing) {
   EXPECT_EQ(knn(at::rand({5, 3}), 0).index.sizes(), (std::vector<std::int64_t>{5, 0}));
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // enough for each way to search
     for (const std::int64_t count : {100, 5000, 60000}) {
-      const Neighbours none = knn(at::rand({count, 3}, dtype), 0);
-      EXPECT_EQ(none.index.sizes(), (std::vector<std::int64_t>{count, 0}));
-      EXPECT_EQ(none.count.abs().max().item<std::int32_t>(), 0);
+      const Neighbours empty = knn(at::rand({count, 3}, dtype), 0);
+      EXPECT_EQ(empty.index.sizes(), (std::vector<std::int64_t>{count, 0}));
+      EXPECT_EQ(empty.count.abs().max().item<std::int32_t>(), 0);
     }
   }
   const Neighbours among_none = knn(at::rand({0, 2}), 2, {.queries = at::rand({3, 2})});

@@ -226,6 +226,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     parts = str(tmp_path / "parts")
     run(str(program()), "partition", "--graph", "grid:9x7", "--parts", "2", "--out", parts)
     bench = [str(program()), "bench", "distributed", "--graph", f"shards:{parts}", "--ranks", "2"]
+    errors = fails(*bench, "--walks", "0")  # found by every rank, said once
+    assert errors.startswith("topomask: --walks must be between 1 and") and len(errors.splitlines()) == 1, errors
     (tmp_path / "parts" / "part-0001.safetensors").unlink()
     assert "part-0001.safetensors" in fails(*bench)
     assert "mask 'causal': is not made of walks" in fails(*bench[:4], "grid:4x4", "--ranks", "2", "--mask", "causal")

@@ -214,6 +214,10 @@ def test_errors(run: Path, tmp_path: Path) -> None:
         Interlacer(4, width=16, heads=3)
     with pytest.raises(ValueError, match=r"features \[B, N, 4\]"):
         Interlacer(4, **SMALL)(torch.randn(1, 30, 3), torch.randn(1, 30, 5))
+    with pytest.raises(ValueError, match="interlacer: expected floating-point numbers"):
+        Interlacer(4, local="none", **SMALL)(torch.ones(1, 30, 3, dtype=torch.int64), torch.randn(1, 30, 4))
+    with pytest.raises(ValueError, match="unet: expected floating-point numbers"):
+        topomask.nn.HDVPD.from_checkpoint(run / "last.safetensors").encoder(torch.ones(1, 3, 32, 32, dtype=torch.uint8))
     with pytest.raises(ValueError, match="is of 'topomask train particles', not of 'topomask train vit'"):
         topomask.nn.VisionTransformer.from_checkpoint(run / "last.safetensors")
     assert json.loads((run / "result.json").read_text())["model"] == "particles"

@@ -264,3 +264,20 @@ def test_shards_of_the_program_load_in_python(tmp_path: Path) -> None:
         rows = torch.repeat_interleave(shard["nodes"], degrees)
         expected = whole.to_dense()[rows, local[shard["col"].long()]]
         assert torch.equal(expected.float(), shard["weight"])
+
+
+def test_lost_output_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [program(), "graph", "--graph", "karate", "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1 and done.stderr.startswith("topomask: could not write"), done
+
+
+def test_closed_streams_are_not_files(tmp_path: Path) -> None:
+    """A file must not get the number of a closed stream, and with it what is printed."""
+    command = f"{program()} graph --graph karate --json --out-ids {tmp_path}/ids 0<&- 1>&- 2>&-"
+    assert subprocess.run(command, shell=True, check=False, timeout=100).returncode == 0
+    assert (tmp_path / "ids").read_text().splitlines()[0] == "0\t0"
+    ranks = f"{program()} bench distributed --graph grid:8x8 --ranks 2 --repeats 1 --json 1>&-"
+    assert subprocess.run(ranks, shell=True, check=False, timeout=100).returncode == 0

@@ -152,3 +152,18 @@ def test_errors(tmp_path: Path) -> None:
     assert model(torch.randn(3, 1, 8, 16)).shape == (3, 10)
     with pytest.raises(ValueError, match="images must be \\[B, 1, 8, 16\\], got \\[3, 1, 16, 8\\]"):
         model(torch.randn(3, 1, 16, 8))
+
+
+def test_any_tensors_may_stand_in_for_the_weights() -> None:
+    model = topomask.nn.VisionTransformer(8, 4, dim=12, depth=1, heads=2, mlp=16, classes=3, attention="grf", num_walks=4)
+    torch.nn.init.normal_(model.head.weight)
+    images, weights = torch.randn(2, 3, 8, 8), {k: 1.1 * v for k, v in model.state_dict().items()}
+    expected = torch.func.functional_call(model, {k: torch.nn.Parameter(v) for k, v in weights.items()}, (images,))
+    assert torch.equal(torch.func.functional_call(model, weights, (images,)), expected)
+    assert not torch.allclose(model(images), expected)
+    with pytest.raises(ValueError, match="expected floating-point numbers"):
+        model((images * 255).byte())
+    with pytest.raises(ValueError, match="the input is Double and the weights are Float"):
+        model(images.double())
+    with pytest.raises(ValueError, match="image_size cannot be"):
+        topomask.nn.VisionTransformer((8, 8, 8), 4)  # type: ignore[arg-type]

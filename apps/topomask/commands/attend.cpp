@@ -107,8 +107,8 @@ void run_attend(const AttendCommand& command) {
 
 // The same on one of several ranks: each reads its own rows of the arrays; rank 0 writes the result.
 void run_attend_on_ranks(const AttendCommand& command, const RanksPtr& ranks) {
-  check(!command.out.empty() && !command.print_plan,
-        "attend: over ranks --out is needed, and --print-plan is not there");
+  check(!command.out.empty(), "attend: over ranks, --out must name a file for the result");
+  check(!command.print_plan, "attend: --print-plan is for one process; see 'topomask plan --ranks'");
   const c10::Device device = ranks->compute_on(command.device);
   AttentionOptions options = command.attention;
   options.feature_map.seed = command.run.seed;

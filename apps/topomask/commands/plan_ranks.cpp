@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/check.h"
 #include "options/choices.h"
 #include "progress.h"
 #include "topomask/device_profile.h"
@@ -88,8 +89,13 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
       ->needs(ranks)
       ->group(kRankPlanGroup);
   command
-      .add_option("--link-bandwidth", plan.link_bandwidth,
-                  "Bytes per second that a rank sends (default: that of the device)")
+      .add_option_function<double>(
+          "--link-bandwidth",
+          [&plan](double given) {
+            check(given > 0, "--link-bandwidth: expected more than 0 bytes per second, got {}", given);
+            plan.link_bandwidth = given;
+          },
+          "Bytes per second that a rank sends (default: that of the device)")
       ->type_name("BYTES")
       ->needs(ranks)
       ->group(kRankPlanGroup);

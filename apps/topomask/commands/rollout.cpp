@@ -46,6 +46,7 @@ void run_rollout(const RolloutCommand& command) {
   check(command.first >= 0 && command.first + kObservedFrames < frames,
         "--first: expected 0 to {}, so that a frame is left to predict, got {}", frames - kObservedFrames - 1,
         command.first);
+  check(command.steps >= 0, "--steps: expected 0 or more, got {}", command.steps);
   const std::int64_t longest = frames - kObservedFrames - command.first;
   const std::int64_t steps = command.steps > 0 ? command.steps : longest;
   check(steps <= longest, "--steps: {} frames are left to predict after frame {} of {}, got {}", longest,

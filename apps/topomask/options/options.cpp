@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/numbers.h"
 #include "core/parallel.h"
 #include "options/choices.h"
 #include "topomask/graph_io.h"
@@ -19,7 +20,13 @@ void RunOptions::apply() const {
 }
 
 void add_run_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--seed", options.seed, "Random seed; fixes everything random")->capture_default_str();
+  // Not as a number of CLI11's, which takes -1 for 2^64 - 1.
+  command
+      .add_option_function<std::string>(
+          "--seed", [&options](const std::string& text) { options.seed = parse_seed(text, "--seed"); },
+          "Random seed; fixes everything random")
+      ->type_name("UINT")
+      ->default_str(std::to_string(options.seed));
   add_output_options(command, options);
   command.get_option("--threads")
       ->description("Number of threads (default: all cores); does not change the results");

@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/hash.h"
 #include "core/parallel.h"
 #include "options/choices.h"
+#include "program.h"
 
 namespace topomask::cli {
 namespace {
@@ -44,6 +46,35 @@ class MeetingPlace {
 
  private:
   int file_;
+};
+
+// What local ranks have complained of, in memory that they share: all of them find a mistake of the caller's,
+// and one says so.
+class Complaints {
+ public:
+  Complaints()
+      : said_(static_cast<Said*>(
+            mmap(nullptr, sizeof(Said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    check(said_ != MAP_FAILED, "--ranks: could not share memory between ranks");
+  }
+  ~Complaints() { munmap(said_, sizeof(Said)); }
+  Complaints(const Complaints&) = delete;
+  Complaints& operator=(const Complaints&) = delete;
+
+  bool is_new(std::string_view message) const {
+    Hash64 hash;
+    hash.add(message);
+    for (std::atomic<std::uint64_t>& slot : *said_) {
+      std::uint64_t found = 0;
+      if (slot.compare_exchange_strong(found, hash.value())) return true;
+      if (found == hash.value()) return false;
+    }
+    return true;
+  }
+
+ private:
+  using Said = std::array<std::atomic<std::uint64_t>, kMostLocalRanks>;  // hashes; 0: free
+  Said* said_;
 };
 
 // Processes that get this one's signals; 0: ended. Read by a signal handler, hence no container.
@@ -115,6 +146,7 @@ bool RankFlags::wanted() const {
 
 void RankFlags::run(const RunOptions& options, const std::function<void(const RanksPtr&)>& work) const {
   if (ranks == 0) {
+    check(Ranks::in_environment(), "--ranks: expected the number of ranks, or a start by torchrun");
     options.apply();
     work(Ranks::from_environment(limits));
     return;
@@ -123,6 +155,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
   // The ranks are copies of this process, made before it starts threads or uses a GPU. They meet in a file,
   // so no port is needed.
   MeetingPlace place;
+  const Complaints complaints;
   std::fflush(nullptr);
   std::vector<pid_t> started;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -136,7 +169,13 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
     setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);  // as torchrun does: the rank's GPU
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     set_num_threads(options.threads ? *options.threads : std::max(1, cores / ranks));
-    work(Ranks::from_file(place.path(), rank, ranks, limits));
+    try {
+      work(Ranks::from_file(place.path(), rank, ranks, limits));
+    } catch (const Error& error) {
+      if (complaints.is_new(error.what())) throw;
+      _exit(kBadInput);
+    }
+    check(std::fflush(stdout) == 0, "rank {}: could not write to standard output; is the disk full?", rank);
     std::fflush(nullptr);
     _exit(0);
   }
