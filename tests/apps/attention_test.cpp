@@ -448,6 +448,11 @@ TEST(Bench, TimesTrainingStepsAgainstTokens) {
     EXPECT_GT(read_whole_file(file.get<std::string>()).size(), 1000u) << file;
   const json limited = run_json(with({"--tokens", "16,64", "--variants", "linear", "--max-seconds", "0"}));
   EXPECT_THAT(limited["results"][1]["skipped"].get<std::string>(), HasSubstr("at 16 tokens"));
+  const json walks = run_json(with({"--tokens", "16", "--variants", "softmax,grf@walks=3@share-walks=true"}));
+  EXPECT_EQ(walks["results"][1]["attention"], "grf@walks=3@share-walks=true");
+  EXPECT_GT(walks["results"][1]["images_per_second"].get<double>(), 0);
+  expect_rejected(with({"--variants", "grf@epochs=3"}), "changes epochs, which is no setting of the mask");
+  expect_rejected(with({"--variants", "grf@walks=0"}), "walks must be 1 or more");
   expect_rejected(with({"--tokens", "15"}), "--tokens: expected squares");
   expect_rejected(with({"--tokens", "64,16"}), "--tokens: expected ascending numbers");
   expect_rejected(with({"--variants", "gfr"}), "did you mean 'grf'?");

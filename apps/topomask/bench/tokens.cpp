@@ -24,9 +24,12 @@
 #include "provenance.h"
 #include "table.h"
 #include "topomask/device.h"
+#include "topomask/image_table.h"
 #include "topomask/image_training.h"
 #include "train/adam.h"
 #include "train/autocast.h"
+#include "train/settings.h"
+#include "train/table_runs.h"
 
 namespace topomask::cli {
 namespace {
@@ -61,6 +64,34 @@ struct Curve {
   std::string variant;
   std::vector<Point> points = {};
 };
+
+// NAME@key=value changes settings of the mask: others would not change a step, or not fairly.
+VitOptions variant_model(const VitOptions& base, const std::string& variant) {
+  VitSettings settings;
+  settings.model = base;
+  const Settings known = list_settings(settings);
+  for (const auto& [key, value] : split_changes(variant, {}).changes) {
+    const auto is_meant = [&key = key](const Setting& setting) {
+      return setting.key == key && setting.section == "mask";
+    };
+    check(std::any_of(known.all().begin(), known.all().end(), is_meant),
+          "variants: '{}' changes {}, which is no setting of the mask", variant, key);
+  }
+  const VitOptions model = image_table_settings(settings, variant, base.seed).model;
+  check_vit_options(model);
+  return model;
+}
+
+// As a legend has it: grf, walks=6, share-walks.
+std::string variant_label(std::string variant) {
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    for (std::size_t at = variant.find(from); at != variant.npos; at = variant.find(from, at + to.size()))
+      variant.replace(at, from.size(), to);
+  };
+  replace("=true", "");
+  replace("@", ", ");
+  return variant;
+}
 
 // The same batch of noise every time: the time depends on sizes alone.
 ImageData noise(const VitOptions& model, std::int64_t images, std::uint64_t seed) {
@@ -107,10 +138,9 @@ class TokenStudy {
 
  private:
   VitOptions model_for(const std::string& variant, std::int64_t tokens) const {
-    VitOptions model = command_.model;
+    VitOptions model = variant_model(command_.model, variant);
     const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(tokens))));
     model.height = model.width = side * model.patch;
-    model.attention = parse_attention_variant(variant);
     model.seed = model.mask.seed = command_.run.seed;
     check_vit_options(model);
     return model;
@@ -188,14 +218,17 @@ double TokenStudy::crossing(const Curve& curve) const {
   const auto ratio = [&](std::size_t i) {
     return std::log(curve.points[i].images_per_second() / curves_[0].points[i].images_per_second());
   };
-  for (std::size_t i = 0; i < curve.points.size(); ++i) {
-    if (!curve.points[i].skipped.empty() || !curves_[0].points[i].skipped.empty()) return 0;
-    if (ratio(i) <= 0) continue;
-    const auto size = [&](std::size_t at) { return std::log(static_cast<double>(curve.points[at].tokens)); };
-    if (i == 0) return static_cast<double>(curve.points[0].tokens);
-    return std::exp(size(i) - ratio(i) * (size(i) - size(i - 1)) / (ratio(i) - ratio(i - 1)));
-  }
-  return 0;
+  const auto is_measured = [&](std::size_t i) {
+    return curve.points[i].skipped.empty() && curves_[0].points[i].skipped.empty();
+  };
+  std::size_t measured = 0;
+  while (measured < curve.points.size() && is_measured(measured)) ++measured;
+  std::size_t i = measured;  // faster from here on
+  while (i > 0 && ratio(i - 1) > 0) --i;
+  if (i == measured) return 0;
+  if (i == 0) return static_cast<double>(curve.points[0].tokens);
+  const auto size = [&](std::size_t at) { return std::log(static_cast<double>(curve.points[at].tokens)); };
+  return std::exp(size(i) - ratio(i) * (size(i) - size(i - 1)) / (ratio(i) - ratio(i - 1)));
 }
 
 Json TokenStudy::setting() const {
@@ -297,7 +330,10 @@ void TokenStudy::draw() const {
                .series = {},
                .caption = what};
   for (const Curve& curve : curves_) {
-    Series images{.label = curve.variant, .x = {}, .y = {}, .colour = series_colour(speed.series.size())};
+    Series images{.label = variant_label(curve.variant),
+                  .x = {},
+                  .y = {},
+                  .colour = series_colour(speed.series.size())};
     Series bytes = images;
     for (const Point& point : curve.points) {
       if (!point.skipped.empty()) continue;
@@ -324,7 +360,7 @@ void run_bench_tokens(const BenchTokensCommand& command) {
   }
   check(std::is_sorted(command.tokens.begin(), command.tokens.end()),
         "--tokens: expected ascending numbers, got {}", fmt::join(command.tokens, ","));
-  for (const std::string& variant : command.variants) parse_attention_variant(variant);
+  for (const std::string& variant : command.variants) variant_model(command.model, variant);
   check(command.repeats >= 1, "--repeats: expected at least 1, got {}", command.repeats);
   check(command.batch_tokens >= 1, "--batch-tokens: expected at least 1, got {}", command.batch_tokens);
   check_vit_options(command.model);
@@ -351,7 +387,9 @@ void add_bench_tokens_command(CLI::App& bench) {
   };
   VitOptions& model = command->model;
   add("--tokens", command->tokens, "Tokens per image, squares in ascending order")->delimiter(',');
-  add("--variants", command->variants, "Attention variants, as in 'train vit'; the first is the baseline")
+  add("--variants", command->variants,
+      "Attention variants, as in 'train vit'; the first is the baseline; NAME@KEY=VALUE changes a setting of "
+      "the mask")
       ->delimiter(',');
   add("--layers", model.layers, "Transformer blocks");
   add("--embedding", model.embedding, "Width of a token");
@@ -379,7 +417,8 @@ void add_bench_tokens_command(CLI::App& bench) {
       "Examples:\n"
       "  topomask bench tokens --tokens 64,256 --layers 2 --embedding 64 --mlp 128 --batch-tokens 2048 --out "
       "plots\n"
-      "  topomask bench tokens --tokens 256,1024,4096,16384 --batch-tokens 65536 --device cuda --out plots");
+      "  topomask bench tokens --tokens 256,1024,4096,16384 --batch-tokens 65536 --device cuda --out plots\n"
+      "  topomask bench tokens --variants softmax,grf,grf@walks=6@p-halt=0.3@max-hops=5@share-walks=true");
   sub->callback([command] { run_bench_tokens(*command); });
 }
 
