@@ -24,7 +24,7 @@ struct SparsePattern {
   at::Tensor transposed_ptr;    // [N+1] int64
   at::Tensor transposed_row;    // [nnz] int32: row of each entry, column by column
   at::Tensor transposed_entry;  // [nnz] int64: its position in `col`
-  // Hints for a GPU; results do not depend on them.
+  // Hints for a GPU; results do not depend on them but for rounding in bfloat16.
   at::Tensor order;               // [N] int32, or undefined: the order in which rows are worked on
   std::int64_t longest_row = -1;  // an upper bound of a row's entries, where one is known
   // On a GPU `col` may be longer than row_ptr[N] says. The entries beyond are in no row and hold column 0;

@@ -5,6 +5,7 @@
 #include <ATen/ops/sum.h>
 
 #include "attention/cuda/row_attention.h"
+#include "attention/cuda/tile_attention.h"
 #include "attention/gpu_operands.h"
 #include "core/cuda_launch.h"
 #include "core/flops.h"
@@ -67,6 +68,15 @@ at::Tensor workspace_for(const DeviceRows& rows, const RowAttentionShape& shape,
   return size == 0 ? at::Tensor() : at::empty({size}, options);
 }
 
+// Tiles where they are faster than rows: measured on an H200 (docs/notes/tuning.md). A warp takes a tile of
+// one head; with too few of them most of the machine would stand idle.
+std::optional<RowTiles> tiles_for(const RowAttentionForward& pass, const Share& share) {
+  constexpr std::int64_t kLeastWarps = 512;
+  if (!tile_attention_fits(pass)) return {};
+  if (share.pairs() * pass.mask.num_rows < kLeastWarps * kTileRows) return {};
+  return row_tiles(share.pattern, pass.mask);
+}
+
 // dL/dM [batch, heads or sums of some, nnz] summed over the batch, and over heads that share values, in one
 // fixed order.
 at::Tensor summed(const at::Tensor& grad_value, bool share_values, Real dtype, cudaStream_t stream) {
@@ -115,9 +125,13 @@ EngineResult mask_engine_forward_on_gpu(const EngineInputs& given, const std::ve
     pass.inverse = element(inverse, share.first_row);
     pass.row_max = element(row_max, share.first_row);
     pass.dot = element(dots, share.first_dot);
-    const at::Tensor workspace = workspace_for(pass.mask, pass.shape, options);
+    const std::optional<RowTiles> tiles = tiles_for(pass, share);
+    const at::Tensor workspace = tiles ? at::empty({tile_attention_workspace(pass)}, options)
+                                       : workspace_for(pass.mask, pass.shape, options);
     pass.workspace = element(workspace, 0);
-    check_cuda(row_attention_forward(pass, launch.stream), "mask engine");
+    check_cuda(tiles ? tile_attention_forward(pass, *tiles, launch.stream)
+                     : row_attention_forward(pass, launch.stream),
+               "mask engine");
     count_multiply_adds(share.products() * (q.size(3) + v.size(3)));
     count_other_flops(share.products() * (inputs.rule.is_softmax() ? 6 : 3) + share.pairs() * q.size(2));
   }

@@ -32,11 +32,20 @@ struct SparsePattern::Derived {
     std::int64_t narrow_pairs = 0, wide_entries = 0;  // what there is to multiply
   };
 
+  // Tiles of rows on a GPU (masks/cuda/row_tiles.h); all undefined where they would not pay.
+  struct Tiles {
+    bool known = false;
+    at::Tensor first_entry;               // [tiles + 1] int64
+    at::Tensor num_steps, column;         // int32
+    at::Tensor step_first, place, entry;  // int32, int16 and int32
+  };
+
   std::mutex mutex;
   // The CUDA graph during whose capture they were made (core/gpu.h); only it can use them. 0: none.
   std::uint64_t capture = 0;
   at::Tensor transposed_ptr, transposed_row, transposed_entry;  // where the pattern came without
   LongRows rows, columns;
+  Tiles tiles;
   std::vector<std::shared_ptr<const ColumnLists>> column_lists;
   at::Tensor position;    // [nnz] int64: i N + j of each entry
   double far_share = -1;  // as MaskProfile has it

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "masks/cuda/device_rows.h"
+#include "masks/cuda/row_tiles.h"
 #include "masks/forest_ops.h"
 #include "masks/sparse_ops.h"
 #include "topomask/mask.h"
@@ -24,6 +25,10 @@ TransposedPattern transpose_of(const SparsePattern& pattern);
 // Pointers into the pattern and into what it derives: they live as long as it does.
 DeviceRows device_rows(const SparsePattern& pattern);
 DeviceRows device_columns(const SparsePattern& pattern);  // rows of the transpose
+
+// The same rows in tiles, where enough of them share a column. Made at the first call; that takes the host's
+// waiting, so padded patterns and CUDA graphs have none.
+std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows& rows);
 
 // Room for values of a pattern: 0 where it is padded, for kernels write the entries of rows alone.
 at::Tensor empty_values(const SparsePattern& pattern, at::IntArrayRef sizes,

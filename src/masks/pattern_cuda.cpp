@@ -5,8 +5,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/cuda_launch.h"
 #include "core/gpu.h"
 #include "graph/gpu.h"
 #include "masks/derived_pattern.h"
@@ -16,6 +19,10 @@ namespace topomask {
 namespace {
 
 using Derived = SparsePattern::Derived;
+
+// Rows that share a column of a tile, on average: with fewer, rows by themselves are faster
+// (docs/notes/tuning.md).
+constexpr double kLeastReuse = 2;
 
 // Called with the mutex held. What was made while a CUDA graph was captured is filled in when that graph
 // runs: for other uses it is made again.
@@ -80,6 +87,47 @@ DeviceRows with_long_rows(DeviceRows rows, const SparsePattern& pattern, const a
   return rows;
 }
 
+// Entries of each tile, summed up. Long rows have none there.
+at::Tensor first_entries(const SparsePattern& pattern) {
+  const std::int64_t n = pattern.num_nodes(), tiles = (n + kTileRows - 1) / kTileRows;
+  at::Tensor lengths = pattern.row_ptr.diff();
+  lengths = lengths.where(lengths <= kSegmentEntries, 0);
+  if (pattern.order.defined()) lengths = lengths.index_select(0, pattern.order);
+  const at::Tensor whole = at::zeros({tiles * kTileRows}, lengths.options());
+  whole.narrow(0, 0, n).copy_(lengths);
+  const at::Tensor ends = whole.view({tiles, kTileRows}).sum(1).cumsum(0);
+  return at::cat({at::zeros({1}, ends.options()), ends});
+}
+
+void find_tiles(const SparsePattern& pattern, const DeviceRows& rows, Derived::Tiles& found) {
+  found.known = true;
+  const CudaLaunch launch(pattern.row_ptr);
+  const at::Tensor first = first_entries(pattern);
+  const std::int64_t tiles = first.size(0) - 1, nnz = pattern.nnz(), room = nnz / kTileColumns + tiles;
+  const at::TensorOptions ints = pattern.col.options();
+  Derived::Tiles made = {.known = true,
+                         .first_entry = first,
+                         .num_steps = at::empty({tiles}, ints),
+                         .column = at::empty({room, kTileColumns}, ints),
+                         .step_first = at::empty({room}, ints),
+                         .place = at::empty({nnz}, ints.dtype(at::kShort)),
+                         .entry = at::empty({nnz}, ints)};
+  const RowTilesResult result = {
+      .num_steps = made.num_steps.data_ptr<std::int32_t>(),
+      .column = made.column.data_ptr<std::int32_t>(),
+      .step_first = made.step_first.data_ptr<std::int32_t>(),
+      .place = reinterpret_cast<std::uint16_t*>(made.place.data_ptr<std::int16_t>()),
+      .entry = made.entry.data_ptr<std::int32_t>()};
+  check_cuda(make_row_tiles(rows, first.const_data_ptr<std::int64_t>(),
+                            first.diff().max().item<std::int64_t>(), result, launch.stream),
+             "mask engine, tiles of rows");
+  const at::Tensor sizes = at::stack({first[tiles], made.num_steps.sum() * kTileColumns}).to(at::kCPU);
+  const std::int64_t* const entries_and_columns = sizes.const_data_ptr<std::int64_t>();
+  if (static_cast<double>(entries_and_columns[0]) >=
+      kLeastReuse * static_cast<double>(entries_and_columns[1]))
+    found = made;
+}
+
 const std::int32_t* order_of(const SparsePattern& pattern) {
   return pattern.order.defined() ? pattern.order.const_data_ptr<std::int32_t>() : nullptr;
 }
@@ -119,6 +167,27 @@ DeviceRows device_columns(const SparsePattern& pattern) {
                            transposed.entry.const_data_ptr<std::int64_t>(),
                            order_of(pattern)};
   return with_long_rows(columns, pattern, transposed.ptr, derived.columns);
+}
+
+std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows& rows) {
+  // Kernels count columns in 32 bits, and tiles pad theirs.
+  constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;
+  if (pattern.padded || rows.uncut || pattern.nnz() == 0) return {};
+  if (pattern.nnz() + pattern.num_nodes() >= kMostEntries) return {};
+  const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
+  Derived::Tiles& tiles = pattern.derived->tiles;
+  if (!tiles.known) {
+    if (capture_id(pattern.device()) != 0) return {};
+    find_tiles(pattern, rows, tiles);
+  }
+  if (!tiles.entry.defined()) return {};
+  return RowTiles{.num_tiles = tiles.num_steps.size(0),
+                  .first_entry = tiles.first_entry.const_data_ptr<std::int64_t>(),
+                  .num_steps = tiles.num_steps.const_data_ptr<std::int32_t>(),
+                  .column = tiles.column.const_data_ptr<std::int32_t>(),
+                  .step_first = tiles.step_first.const_data_ptr<std::int32_t>(),
+                  .place = reinterpret_cast<const std::uint16_t*>(tiles.place.const_data_ptr<std::int16_t>()),
+                  .entry = tiles.entry.const_data_ptr<std::int32_t>()};
 }
 
 }  // namespace topomask

@@ -197,6 +197,96 @@ TEST(MaskEngineOnOneGpu, NeverTouchesWhatTheMaskLeavesOut) {
   }
 }
 
+// Enough rows for tiles. Node 0 has more entries than a segment, and the last tile is not full.
+SparsePattern pattern_for_tiles() {
+  const Graph grid = grid_graph({43, 50}, {.diagonals = true});
+  EdgeList edges;
+  edges.num_nodes = grid.num_nodes();
+  const auto row_ptr = grid.row_ptr.accessor<std::int64_t, 1>();
+  const auto col = grid.col.accessor<std::int32_t, 1>();
+  for (std::int32_t i = 0; i < grid.num_nodes(); ++i) {
+    for (std::int64_t e = row_ptr[i]; e < row_ptr[i + 1]; ++e) {
+      edges.source.push_back(i);
+      edges.target.push_back(col[e]);
+    }
+  }
+  for (std::int32_t i = 1; i < 400; ++i) {
+    edges.source.push_back(0);
+    edges.target.push_back(5 * i);
+  }
+  return pattern_of(Graph::from_edges(edges), 1);
+}
+
+at::Tensor attend_without_gradients(const Setting& s, const SparsePattern& pattern,
+                                    const std::vector<at::Tensor>& leaves) {
+  const at::NoGradGuard none;
+  const auto shared = std::make_shared<const SparsePattern>(pattern);
+  return attention(leaves[0], leaves[1], leaves[2], std::make_shared<SparseMask>(shared, leaves[3]),
+                   options_of(s));
+}
+
+TEST(MaskEngineInTiles, AgreesWithTheCpu) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(13);
+  const SparsePattern pattern = pattern_for_tiles(), moved = pattern.to(at::kCUDA);
+  Setting s;
+  s.dtype = at::kBFloat16;
+  s.heads = 6;
+  s.batch = 2;
+  for (const AttentionKind kind : {AttentionKind::linear, AttentionKind::softmax}) {
+    for (const FeatureMapKind features : {FeatureMapKind::relu, FeatureMapKind::identity}) {
+      for (const auto& [d, d_v] :
+           std::vector<std::pair<int, int>>{{64, 64}, {32, 32}, {40, 64}, {64, 8}, {16, 24}}) {
+        s.kind = kind;
+        s.features = features;
+        s.d = d;
+        s.d_v = d_v;
+        s.value_heads = d == 64 ? 6 : 1;
+        SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << " features "
+                                          << static_cast<int>(features) << " d " << d << " " << d_v);
+        const auto values = inputs_of(s, pattern.num_nodes(), pattern.nnz());
+        const at::Tensor expected =
+            attend_without_gradients(s, pattern, attention_leaves(values, at::kCPU, at::kDouble));
+        const auto leaves = attention_leaves(values, at::kCUDA, s.dtype);
+        const at::Tensor actual = attend_without_gradients(s, moved, leaves);
+        // Between bfloat16's rounding of results, 1.7e-3, and what a wrong entry among thousands would give.
+        EXPECT_LE(relative_error(actual, expected), 4e-3);
+        EXPECT_TRUE(actual.equal(attend_without_gradients(s, moved, leaves)));
+        SparsePattern shuffled = moved;
+        shuffled.derived = SparsePattern().derived;
+        shuffled.order = at::randperm(moved.num_nodes()).to(at::kCUDA, at::kInt);
+        EXPECT_LE(relative_error(attend_without_gradients(s, shuffled, leaves), expected), 4e-3);
+      }
+    }
+  }
+}
+
+TEST(MaskEngineInTiles, NeverTouchWhatTheMaskLeavesOut) {
+  TOPOMASK_NEEDS_GPU();
+  at::manual_seed(14);
+  const SparsePattern pattern = pattern_for_tiles();
+  Setting s;
+  s.dtype = at::kBFloat16;
+  s.heads = 8;
+  for (const AttentionKind kind : {AttentionKind::linear, AttentionKind::softmax}) {
+    for (const int operand : {1, 2}) {
+      s.kind = kind;
+      std::vector<at::Tensor> values = inputs_of(s, pattern.num_nodes(), pattern.nnz());
+      values[3] = values[3].narrow(0, 0, 1);
+      values[operand].select(2, 77).fill_(operand == 1 ? std::nan("") : INFINITY);
+      const auto run = [&](c10::DeviceType device, at::ScalarType dtype) {
+        return attend_without_gradients(s, pattern.to(device), attention_leaves(values, device, dtype))
+            .to(at::kCPU, at::kDouble);
+      };
+      const at::Tensor expected = run(at::kCPU, at::kDouble), actual = run(at::kCUDA, s.dtype);
+      const at::Tensor spoiled = at::isfinite(expected).logical_not();
+      EXPECT_TRUE(spoiled.any().item<bool>());
+      EXPECT_TRUE(spoiled.equal(at::isfinite(actual).logical_not()));
+      EXPECT_LE(relative_error(actual.masked_fill(spoiled, 0), expected.masked_fill(spoiled, 0)), 4e-3);
+    }
+  }
+}
+
 TEST(MaskEngineOnOneGpu, MakesItsOwnTranspose) {
   TOPOMASK_NEEDS_GPU();
   at::manual_seed(9);

@@ -134,7 +134,6 @@ bool is_aligned(const Rows4& rows, std::int64_t element) {
          whole(rows.head_step) && whole(rows.node_step) && rows.node_step < (std::int64_t{1} << 29);
 }
 
-// Whether every row is a whole number of aligned 16-byte vectors, at most one for each lane of a warp.
 template <class... Rows>
 bool fits_vectors(Real dtype, const RowAttentionShape& shape, const Rows&... rows) {
   if (dtype == Real::float64) return false;
@@ -151,7 +150,18 @@ bool backward_fits_vectors(const RowAttentionBackward& pass) {
                       pass.grad_k, pass.grad_v);
 }
 
+cudaError_t launch_forward(const RowAttentionForward& pass, bool segments, cudaStream_t stream) {
+  if (!rows_are_vectors(pass)) return launch_general_forward(pass, segments, stream);
+  if (pass.dtype == Real::float32) return launch_forward_float32(pass, segments, stream);
+  if (pass.dtype == Real::bfloat16) return launch_forward_bfloat16(pass, segments, stream);
+  return launch_forward_float16(pass, segments, stream);
+}
+
 }  // namespace
+
+bool rows_are_vectors(const RowAttentionForward& pass) {
+  return fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out);
+}
 
 std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionShape& shape) {
   return shape.batch * shape.heads * rows.num_segments * (shape.features + shape.value_columns + 2);
@@ -165,17 +175,14 @@ std::int64_t row_attention_summed_heads(const RowAttentionBackward& pass) {
 }
 
 cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream) {
-  const bool vectors = fits_vectors(pass.dtype, pass.shape, pass.q, pass.k, pass.v, pass.out);
-  const auto launch = [&](bool segments) {
-    if (!vectors) return launch_general_forward(pass, segments, stream);
-    if (pass.dtype == Real::float32) return launch_forward_float32(pass, segments, stream);
-    if (pass.dtype == Real::bfloat16) return launch_forward_bfloat16(pass, segments, stream);
-    return launch_forward_float16(pass, segments, stream);
-  };
-  const cudaError_t status = launch(false);
-  if (status != cudaSuccess || pass.mask.num_long == 0) return status;
-  const cudaError_t long_status = launch(true);
-  if (long_status != cudaSuccess) return long_status;
+  const cudaError_t status = launch_forward(pass, /*segments=*/false, stream);
+  return status == cudaSuccess ? long_row_attention_forward(pass, stream) : status;
+}
+
+cudaError_t long_row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream) {
+  if (pass.mask.num_long == 0) return cudaSuccess;
+  const cudaError_t status = launch_forward(pass, /*segments=*/true, stream);
+  if (status != cudaSuccess) return status;
   return with_type(pass.dtype, [&](auto zero) {
     combine_forward<decltype(zero)><<<long_blocks(pass.mask, pass.shape), kThreads, 0, stream>>>(pass);
     return cudaGetLastError();

@@ -57,6 +57,9 @@ struct RowAttentionBackward {
   void* workspace = nullptr;
 };
 
+// Whether every row is a whole number of aligned 16-byte vectors, at most one for each lane of a warp.
+bool rows_are_vectors(const RowAttentionForward& pass);
+
 // Reals that the workspace of either pass needs for the segments of long rows; mostly none.
 std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionShape& shape);
 
@@ -64,6 +67,8 @@ std::int64_t row_attention_workspace(const DeviceRows& rows, const RowAttentionS
 std::int64_t row_attention_summed_heads(const RowAttentionBackward& pass);
 
 cudaError_t row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream);
+// The long rows alone.
+cudaError_t long_row_attention_forward(const RowAttentionForward& pass, cudaStream_t stream);
 // The row half: grad_q, grad_value, and in `weights` what the column half needs.
 cudaError_t row_attention_backward(const RowAttentionBackward& pass, cudaStream_t stream);
 // The column half: grad_k and grad_v.

@@ -1,0 +1,45 @@
+// Tiles of neighbouring rows and the columns that they share, for kernels on tensor cores. Framework-free.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "masks/cuda/device_rows.h"
+
+namespace topomask {
+
+// A tile is kTileRows rows that are worked on one after another. Its columns, each once and ascending, come
+// in steps of kTileColumns. Rows of more than kSegmentEntries entries have none here.
+constexpr int kTileRows = 32, kTileColumns = 16;
+
+// Step s of tile t stands at first_entry[t] / kTileColumns + t + s: a tile has at most as many columns as
+// entries, so this leaves room for all of them before anybody has counted them.
+struct RowTiles {
+  std::int64_t num_tiles = 0;
+  const std::int64_t* first_entry = nullptr;  // [num_tiles+1]
+  const std::int32_t* num_steps = nullptr;    // [num_tiles]
+  const std::int32_t* column = nullptr;       // [steps, kTileColumns]; the last step repeats the last column
+  const std::int32_t* step_first = nullptr;   // [steps] its first entry, counted from that of the tile
+  // Of every entry, tile by tile and step by step:
+  const std::uint16_t* place = nullptr;  // [nnz] where it stands in its step, see tile_place
+  const std::int32_t* entry = nullptr;   // [nnz] where its value stands
+};
+
+// The numbers of a step [kTileRows, kTileColumns], each lane's own in the order in which the accumulators of
+// mma.m16n8k16 hold them, four at a time: [4 blocks of 16 x 8, 32 lanes, 4].
+__host__ __device__ constexpr int tile_place(int row, int column) {
+  const int block = row / 16 * 2 + column / 8, lane = row % 8 * 4 + column % 8 / 2;
+  return (block * 32 + lane) * 4 + row % 16 / 8 * 2 + column % 2;
+}
+
+struct RowTilesResult {
+  std::int32_t *num_steps = nullptr, *column = nullptr, *step_first = nullptr;
+  std::uint16_t* place = nullptr;
+  std::int32_t* entry = nullptr;
+};
+// largest_tile: entries of the fullest tile, or more.
+cudaError_t make_row_tiles(const DeviceRows& rows, const std::int64_t* first_entry, std::int64_t largest_tile,
+                           const RowTilesResult& result, cudaStream_t stream);
+
+}  // namespace topomask
