@@ -177,14 +177,14 @@ TEST(ParticleDynamics, LearnsTheFlowAlone) {
   const ParticleSettings settings = minute("grf", {{"flow-loss", "1"},
                                                    {"render-loss", "0"},
                                                    {"pretrain", "2"},
-                                                   {"double-every", "60"},
+                                                   {"double-every", "300"},
                                                    {"batch", "4"},
                                                    {"width", "16"},
-                                                   {"learning-rate", "1e-2"},
+                                                   {"learning-rate", "3e-3"},
                                                    {"clip-norm", "1"},
-                                                   {"steps", "120"},
-                                                   {"epoch-steps", "60"},
-                                                   {"log-every", "20"}});
+                                                   {"steps", "600"},
+                                                   {"epoch-steps", "300"},
+                                                   {"log-every", "150"}});
   const TemporaryFolder folder;
   const ParticleData data(kEpisodes, settings.data_options());
   {
@@ -202,13 +202,14 @@ TEST(ParticleDynamics, LearnsTheFlowAlone) {
     const auto json = nlohmann::json::parse(line);
     const bool step = json["kind"] == "step";
     (step ? flow : judged).push_back(json[step ? "train_flow" : "flow"]);
-    EXPECT_EQ(json.contains("train_psnr"), json["step"] < 61) << line;  // of pretraining alone
+    EXPECT_EQ(json.contains("train_psnr"), json["step"] == (step ? 150 : 300))
+        << line;  // of pretraining alone
     EXPECT_EQ(json.contains("psnr"), !step);
   }
-  ASSERT_EQ(flow.size(), 6u);
-  EXPECT_LT(flow[2], .8 * flow[0]);  // rollouts of 1 step
+  ASSERT_EQ(flow.size(), 4u);
+  EXPECT_LT(flow[1], .75 * flow[0]);  // rollouts of 1 step
   EXPECT_LT(judged[1], judged[0]);
-  EXPECT_LT(scores["model"][0]["flow_arm"].get<double>(), .9 * scores["copy"][0]["flow_arm"].get<double>());
+  EXPECT_LT(scores["model"][1]["flow_arm"].get<double>(), .8 * scores["copy"][1]["flow_arm"].get<double>());
   const auto begun = read_safetensors(folder / "begun/last.safetensors").tensors,
              ended = read_safetensors(folder / "run/last.safetensors").tensors;
   for (const auto& [name, tensor] : begun) {
