@@ -174,6 +174,8 @@ TEST(FlowError, CountsWhatMoves) {
 
 // Without rendering: arms are soon better placed than by copying, and only the dynamics learn.
 TEST(ParticleDynamics, LearnsTheFlowAlone) {
+  const int before = num_threads();
+  set_num_threads(1);
   const ParticleSettings settings = minute("grf", {{"flow-loss", "1"},
                                                    {"render-loss", "0"},
                                                    {"pretrain", "2"},
@@ -196,6 +198,7 @@ TEST(ParticleDynamics, LearnsTheFlowAlone) {
   }
   RunFolder run(folder / "run", RunStart::fresh);
   const auto scores = nlohmann::json::parse(train_particles(run, settings, data).json)["rollout"];
+  set_num_threads(before);
   std::vector<double> flow, judged;
   std::ifstream file(folder / "run/metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
