@@ -123,7 +123,7 @@ ParticleBatch ParticleBatch::to(c10::Device device) const {
 }
 
 ParticleBatch ParticleBatch::pinned() const {
-  return with_each(*this, [](const at::Tensor& x) { return x.pin_memory(); });
+  return with_each(*this, [](const at::Tensor& x) { return x.numel() > 0 ? x.pin_memory() : x; });
 }
 
 ParticleData::ParticleData(const std::string& folder, const ParticleDataOptions& options)
