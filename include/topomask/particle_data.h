@@ -21,6 +21,11 @@ struct ParticleWindow {
   std::int64_t episode = 0, first = 0;
 };
 
+// What a particle lies on. Tools are fixed to hands and belong to arms.
+enum class ParticleGroup : std::int64_t { table = -1, arm, object, grain };
+inline constexpr std::int64_t kMovingGroups = 3;  // arm, object, grain
+inline constexpr double kLeastMove = .005;        // metres from which on a particle counts as moved
+
 // B windows; N particles at first + 1 and P at first; K frames to predict; Q kinematic particles.
 struct ParticleBatch {
   at::Tensor images;                     // [B, 2, C, 3, H, W] float32, 0 to 1: the frames that are seen
@@ -32,6 +37,9 @@ struct ParticleBatch {
   // [B, S, R, 3]: rays of the S = K predicted frames with their true colours; with K = 0 of the last seen
   // one.
   at::Tensor origins, directions, colours;
+  // Where asked for. [B, K, N, 3]: where the particles truly are in the predicted frames; [B, N] int64:
+  // ParticleGroup.
+  at::Tensor truth, groups;
 
   ParticleBatch to(c10::Device device) const;
   ParticleBatch pinned() const;  // in memory that a GPU copies from while the host goes on
@@ -65,8 +73,9 @@ class ParticleData {
 
   struct BatchOptions {
     std::int64_t rollout = 1;  // frames to predict
-    std::int64_t rays = 128;   // of each predicted frame
+    std::int64_t rays = 128;   // of each predicted frame; 0: predicted frames are not looked at
     std::int64_t first = 0;    // place of the first window in its batch, where these are a part of one
+    bool truth = false;        // where the particles truly go
   };
   // Particles and rays are drawn for a seed and a window's place in its batch.
   ParticleBatch batch(const std::vector<ParticleWindow>& windows, const BatchOptions& options,

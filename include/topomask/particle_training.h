@@ -16,8 +16,11 @@ namespace topomask {
 struct ParticleTaskOptions {
   HdVpdOptions model;
   std::int64_t batch = 16;
-  std::int64_t rollout = 6;   // steps that are predicted in training
-  std::int64_t rays = 128;    // of each predicted frame
+  std::int64_t rollout = 6;  // steps that are predicted in training
+  std::int64_t rays = 128;   // of each predicted frame
+  double render_loss =
+      1;  // weight of colours in the loss; 0: encoder and renderer stay as pretraining left them
+  double flow_loss = 0;       // weight of the particles' true places in the loss
   bool recompute = false;     // predicted steps again in the backward pass: less memory, more time
   std::int64_t pretrain = 0;  // first steps of training, on reconstruction: encoder and renderer alone
   std::int64_t double_every =
@@ -82,6 +85,7 @@ class ParticleDynamics final : public Task {
   void set_training(bool training) override;
   std::string score_name() const override { return "psnr"; }  // of rays, in dB
   std::string sample_name() const override { return "windows"; }
+  std::vector<std::string> part_names() const override;  // "flow", where it is a part
 
   std::int64_t num_parameters() const;
   // How many steps are predicted in a step of training; 0: reconstruction.

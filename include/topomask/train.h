@@ -26,6 +26,7 @@ using RanksPtr = std::shared_ptr<const Ranks>;
 struct Evaluation {
   double loss = 0, accuracy = 0;
   std::int64_t count = 0;
+  std::vector<double> parts = {};  // of the loss, as Task::part_names() says
 };
 
 // A model with its data: what the loop trains.
@@ -43,9 +44,10 @@ class Task {
   // The next loss() is of batch `batch` of this epoch.
   virtual void start_epoch(std::int64_t epoch, std::int64_t batch) = 0;
   struct Loss {
-    at::Tensor loss;      // scalar, differentiable
-    at::Tensor accuracy;  // scalar, or undefined
-    double share = 1;     // of the whole batch that these are means over; the shares of all ranks sum to 1
+    at::Tensor loss;        // scalar, differentiable
+    at::Tensor accuracy;    // scalar, or undefined
+    double share = 1;       // of the whole batch that these are means over; the shares of all ranks sum to 1
+    at::Tensor parts = {};  // [n] of the loss, as part_names() says; undefined: this loss has none
   };
   virtual Loss loss() = 0;
   // Seconds in which start_epoch() and loss() waited for data, since the last call; asked for once per epoch.
@@ -55,6 +57,8 @@ class Task {
   // What Loss::accuracy and Evaluation::accuracy are (the more the better), and what a batch has many of.
   virtual std::string score_name() const { return "accuracy"; }
   virtual std::string sample_name() const { return "images"; }
+  // Parts of the loss that metrics tell apart.
+  virtual std::vector<std::string> part_names() const { return {}; }
   virtual void set_training(bool training) = 0;
 };
 
@@ -73,6 +77,8 @@ struct TrainOptions {
   double learning_rate = 1e-3, final_learning_rate = 1e-5;
   double mask_learning_rate = 0;  // of the parameters of masks; 0: as the others
   std::int64_t drop_step = 0;     // > 0: the final learning rate from this step on, in place of the cosine
+  // > 0: optimiser and schedule begin anew at this step, where the training turns to something else.
+  std::int64_t restart_step = 0;
   double warmup_epochs = 5;
   double weight_decay = 0.05;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
@@ -92,7 +98,7 @@ void check_train_options(const TrainOptions& options);
 // Learning rate of step `step` (from 0) of `steps`: linear from 0 to 1 over the warm-up, then half a cosine
 // down to `final_fraction`.
 double schedule_factor(std::int64_t step, std::int64_t steps, std::int64_t warmup, double final_fraction);
-// The schedule of the options: this one, or the one that drops.
+// The schedule of the options: this one, or the one that drops; before and after restart_step one each.
 double schedule_factor(const TrainOptions& options, std::int64_t step, std::int64_t steps,
                        std::int64_t warmup);
 

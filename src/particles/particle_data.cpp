@@ -43,6 +43,31 @@ at::Tensor points_of(const RgbdMoment& moment) {
   return unproject(moment.depth, moment.intrinsics, moment.poses);
 }
 
+ParticleGroup group_of(ScenePart part) {
+  switch (part) {
+    case ScenePart::table:
+      return ParticleGroup::table;
+    case ScenePart::left_arm:
+    case ScenePart::right_arm:
+    case ScenePart::brush:
+    case ScenePart::pan:
+      return ParticleGroup::arm;
+    case ScenePart::grain:
+      return ParticleGroup::grain;
+    default:
+      return ParticleGroup::object;
+  }
+}
+
+// [P] int64: the group of each particle.
+at::Tensor particle_groups(const RobotTensors& states, const at::Tensor& shapes) {
+  at::Tensor of_shape = states.shape_part.clone();
+  auto* values = of_shape.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < of_shape.size(0); ++i)
+    values[i] = static_cast<std::int64_t>(group_of(static_cast<ScenePart>(values[i])));
+  return of_shape.index_select(0, shapes);
+}
+
 at::Tensor unit_colours(const at::Tensor& colour) {
   return colour.to(at::kFloat) / 255;
 }
@@ -84,10 +109,10 @@ namespace {
 
 template <class Change>
 ParticleBatch with_each(ParticleBatch batch, const Change& change) {
-  for (at::Tensor* part :
-       {&batch.images, &batch.pixels, &batch.past_pixels, &batch.positions, &batch.past_positions,
-        &batch.shapes, &batch.robot, &batch.grips, &batch.origins, &batch.directions, &batch.colours})
-    *part = change(*part);
+  for (at::Tensor* part : {&batch.images, &batch.pixels, &batch.past_pixels, &batch.positions,
+                           &batch.past_positions, &batch.shapes, &batch.robot, &batch.grips, &batch.origins,
+                           &batch.directions, &batch.colours, &batch.truth, &batch.groups})
+    if (part->defined()) *part = change(*part);
   return batch;
 }
 
@@ -98,7 +123,7 @@ ParticleBatch ParticleBatch::to(c10::Device device) const {
 }
 
 ParticleBatch ParticleBatch::pinned() const {
-  return with_each(*this, [](const at::Tensor& x) { return x.pin_memory(); });
+  return with_each(*this, [](const at::Tensor& x) { return x.numel() > 0 ? x.pin_memory() : x; });
 }
 
 ParticleData::ParticleData(const std::string& folder, const ParticleDataOptions& options)
@@ -145,7 +170,8 @@ std::uint64_t ParticleData::fingerprint() const {
 ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, const BatchOptions& options,
                                   std::uint64_t seed) const {
   check(!windows.empty(), "ParticleData: expected at least one window");
-  const std::int64_t rollout = options.rollout, each = kObservedFrames + rollout;
+  const std::int64_t rollout = options.rollout;
+  const std::int64_t each = kObservedFrames + (options.rays > 0 ? rollout : 0);  // frames to render
   std::vector<RgbdPlace> places;
   for (const ParticleWindow& window : windows) {
     check(window.first >= 0 && window.first < this->windows(window.episode, rollout),
@@ -157,7 +183,7 @@ ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, co
   const std::vector<RgbdMoment> moments = frames_->moments(places);
 
   std::vector<at::Tensor> images, pixels, past_pixels, positions, past_positions, shapes, robot, grips,
-      origins, directions, colours;
+      origins, directions, colours, truth, groups;
   for (std::size_t b = 0; b < windows.size(); ++b) {
     const ParticleWindow& window = windows[b];
     const std::string name = fmt::format("'{}', frame {}", frames_->name(window.episode), window.first);
@@ -181,6 +207,16 @@ ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, co
     robot.push_back(seen_then_told(points.measured, points.commanded));
     grips.push_back(seen_then_told(points.grip, points.grip_commanded));
 
+    if (options.truth) {
+      const RobotTensors& states = this->states(window.episode);
+      const std::int64_t seen = window.first + kObservedFrames - 1;
+      const at::Tensor carried = at::empty({rollout, options_.particles, 3});
+      for (std::int64_t s = 0; s < rollout; ++s)
+        carried[s].copy_(carry_points(states, positions.back(), shapes.back(), seen, seen + 1 + s));
+      truth.push_back(carried);
+      groups.push_back(particle_groups(states, shapes.back()));
+    }
+
     // Cameras of simulated episodes stand still.
     const CameraRays rays = camera_rays(now.intrinsics, now.poses, now.depth.size(1), now.depth.size(2));
     const std::int64_t total = now.depth.numel(), shown = std::max<std::int64_t>(rollout, 1);
@@ -189,15 +225,25 @@ ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, co
     directions.push_back(at_pixels(rays.directions, chosen).view({shown, options.rays, 3}));
     std::vector<at::Tensor> seen;
     for (std::int64_t s = 0; s < shown; ++s) {
-      const RgbdMoment& moment = rollout == 0 ? now : own[kObservedFrames + s];
+      const RgbdMoment& moment = rollout == 0 || options.rays == 0 ? now : own[kObservedFrames + s];
       seen.push_back(
           unit_colours(at_pixels(moment.colour, chosen.narrow(0, s * options.rays, options.rays))));
     }
     colours.push_back(at::stack(seen));
   }
-  return {at::stack(images),         at::stack(pixels),     at::stack(past_pixels), at::stack(positions),
-          at::stack(past_positions), at::stack(shapes),     at::stack(robot),       at::stack(grips),
-          at::stack(origins),        at::stack(directions), at::stack(colours)};
+  return {at::stack(images),
+          at::stack(pixels),
+          at::stack(past_pixels),
+          at::stack(positions),
+          at::stack(past_positions),
+          at::stack(shapes),
+          at::stack(robot),
+          at::stack(grips),
+          at::stack(origins),
+          at::stack(directions),
+          at::stack(colours),
+          options.truth ? at::stack(truth) : at::Tensor(),
+          options.truth ? at::stack(groups) : at::Tensor()};
 }
 
 }  // namespace topomask

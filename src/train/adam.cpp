@@ -114,6 +114,15 @@ void Adam::load(const SafetensorsFile& file, const std::string& path, std::int64
   set_steps_done(steps_done);
 }
 
+void Adam::restart() {
+  for (Group& group : groups_) {
+    for (at::Tensor& mean : group.mean) mean.zero_();
+    for (at::Tensor& square : group.square)
+      if (square.defined()) square.zero_();
+  }
+  set_steps_done(0);
+}
+
 void Adam::set_steps_done(std::int64_t steps) {
   step_.fill_(steps);
 }

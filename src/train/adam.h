@@ -26,6 +26,7 @@ class Adam {
   void save(std::map<std::string, at::Tensor>& tensors) const;
   void load(const SafetensorsFile& file, const std::string& path, std::int64_t steps_done);
   void set_steps_done(std::int64_t steps);
+  void restart();  // as if no step had been done
 
  private:
   // Parameters that share learning rate and decay go through the kernel together.

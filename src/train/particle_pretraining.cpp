@@ -37,14 +37,36 @@ std::int64_t steps_done(const RunFolder& folder) {
   return RunState::from_json(state->second, path).step;
 }
 
+// Renders the frames that training will want, one after the other.
+class FramesAhead {
+ public:
+  FramesAhead(const ParticleData& data, bool cached) : frames_(data.frames()), left_(cached) {}
+  bool left() const { return left_; }
+  void render() {
+    frames_.moment(episode_, frame_);
+    if (++frame_ < frames_.frames(episode_)) return;
+    frame_ = 0;
+    left_ = ++episode_ < frames_.episodes();
+  }
+
+ private:
+  const RgbdData& frames_;
+  std::int64_t episode_ = 0, frame_ = 0;
+  bool left_;
+};
+
 // The folder, once no other process works in it; null if the run should stop before that.
-std::unique_ptr<RunFolder> wait_for(const std::string& path, const std::function<bool()>& should_stop) {
+std::unique_ptr<RunFolder> wait_for(const std::string& path, const std::function<bool()>& should_stop,
+                                    FramesAhead frames) {
+  using Clock = std::chrono::steady_clock;
   while (true) {
     try {
       return std::make_unique<RunFolder>(path, RunStart::either);
     } catch (const FolderInUse&) {
       if (should_stop && should_stop()) return nullptr;
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const auto again = Clock::now() + std::chrono::milliseconds(200);
+      while (frames.left() && Clock::now() < again) frames.render();
+      std::this_thread::sleep_until(again);
     }
   }
 }
@@ -113,7 +135,7 @@ std::optional<TrainResult> start_from_pretraining(RunFolder& folder, const Parti
   TrainResult stopped;
   stopped.outcome = TrainOutcome::stopped;
   stopped.steps = run.steps;
-  const std::unique_ptr<RunFolder> source = wait_for(shared, callbacks.should_stop);
+  const std::unique_ptr<RunFolder> source = wait_for(shared, callbacks.should_stop, {data, run.cache});
   if (source == nullptr) return stopped;
   if (steps_done(*source) < common.task.pretrain) {
     const TrainResult result = pretrain(*source, common, data, callbacks);

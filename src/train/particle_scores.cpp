@@ -17,8 +17,6 @@
 namespace topomask {
 namespace {
 
-constexpr double kMoved = .005;  // metres from which on a particle counts as moved
-
 // A mean over numbers of which some are undefined.
 struct Mean {
   double sum = 0;
@@ -37,37 +35,10 @@ struct Mean {
   }
 };
 
-enum PartGroup : std::int64_t { kStill = -1, kArm, kObject, kGrain, kPartGroups };
-
-// Tools are fixed to hands.
-PartGroup group_of(ScenePart part) {
-  switch (part) {
-    case ScenePart::table:
-      return kStill;
-    case ScenePart::left_arm:
-    case ScenePart::right_arm:
-    case ScenePart::brush:
-    case ScenePart::pan:
-      return kArm;
-    case ScenePart::grain:
-      return kGrain;
-    default:
-      return kObject;
-  }
-}
-
-// [P] int64: the group of each particle.
-at::Tensor particle_groups(const RobotTensors& states, const at::Tensor& shapes) {
-  at::Tensor of_shape = states.shape_part.clone();
-  auto* values = of_shape.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < of_shape.size(0); ++i) values[i] = group_of(static_cast<ScenePart>(values[i]));
-  return of_shape.index_select(0, shapes);
-}
-
 // Sums of one step over windows.
 struct StepSum {
   Mean ssim, ssim_moving, square, square_moving, chamfer;
-  Mean flow[kPartGroups];
+  Mean flow[kMovingGroups];
 
   void add_picture(const at::Tensor& picture, const at::Tensor& truth, const at::Tensor& moving) {
     const auto squares = [](const at::Tensor& decibels) { return at::pow(10, decibels * -.1); };
@@ -80,17 +51,21 @@ struct StepSum {
                      const at::Tensor& groups, const at::Tensor& surface) {
     chamfer.add(topomask::chamfer(points, surface).mean().item<double>());
     const at::Tensor error = (points - truth).norm(2, {-1});
-    for (std::int64_t group = 0; group < kPartGroups; ++group) {
+    for (std::int64_t group = 0; group < kMovingGroups; ++group) {
       const at::Tensor own = error.masked_select(moved.logical_and(groups == group));
       flow[group].sum += own.sum(at::kDouble).item<double>();
       flow[group].count += own.numel();
     }
   }
+  double error_of(ParticleGroup group) const { return flow[static_cast<std::int64_t>(group)].value(); }
   StepScores scores() const {
     const auto decibels = [](const Mean& mean) { return -10 * std::log10(mean.value()); };
-    return {ssim.value(),     ssim_moving.value(),
-            decibels(square), decibels(square_moving),
-            chamfer.value(),  {flow[kArm].value(), flow[kObject].value(), flow[kGrain].value()}};
+    return {ssim.value(),
+            ssim_moving.value(),
+            decibels(square),
+            decibels(square_moving),
+            chamfer.value(),
+            {error_of(ParticleGroup::arm), error_of(ParticleGroup::object), error_of(ParticleGroup::grain)}};
   }
 };
 
@@ -114,7 +89,7 @@ CameraRays frame_rays(const RgbdMoment& moment, c10::Device device) {
 
 at::Tensor picture_of(HdVpd& model, const ParticleState& state, const CameraRays& rays,
                       at::IntArrayRef shape) {
-  return model->render(state, rays.origins, rays.directions).colour.to(at::kCPU, at::kFloat).view(shape);
+  return model->render(state, rays.origins, rays.directions).colour.to(at::kFloat).view(shape);
 }
 
 // The most memory that a device has held since it was made; counts nothing on a CPU.
@@ -179,30 +154,29 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
   RolloutScores result;
   for (std::size_t w = 0; w < windows.size(); ++w) {
     const ParticleWindow& window = windows[w];
-    const ParticleBatch own = self.data.batch({window}, {steps, 1}, derive_seed(self.evaluation_seed(), w));
-    const ParticleBatch batch = own.to(self.options.device);
+    const ParticleBatch batch = self.data
+                                    .batch({window}, {.rollout = steps, .rays = 0, .truth = true},
+                                           derive_seed(self.evaluation_seed(), w))
+                                    .to(self.options.device);
     const ParticleState start = self.model->encode(batch);
     const std::vector<ParticleState> states = timed_rollout(self.model, start, batch, &seconds);
     if (w == 0) result.memory_bytes = memory.bytes();
     const std::vector<RgbdMoment> moments = true_moments(self.data, window, steps);
     const CameraRays rays = frame_rays(moments[0], self.options.device);
-    const at::Tensor last = unit_picture(moments[0]);
-    const RobotTensors& robot = self.data.states(window.episode);
-    const at::Tensor origin = own.positions[0], shapes = own.shapes[0];  // [N, 3], [N]
-    const at::Tensor groups = particle_groups(robot, shapes);
-    const std::int64_t seen = window.first + kObservedFrames - 1;
+    const auto there = [&](const at::Tensor& x) { return x.to(self.options.device); };
+    const at::Tensor last = there(unit_picture(moments[0]));
+    const at::Tensor origin = batch.positions[0], groups = batch.groups[0];  // [N, 3], [N]
     for (std::size_t s = 0; s < count; ++s) {
       const RgbdMoment& moment = moments[s + 1];
-      const at::Tensor truth = unit_picture(moment), moving = moving_pixels(truth, last);
-      const at::Tensor carried =
-          carry_points(robot, origin, shapes, seen, seen + 1 + static_cast<std::int64_t>(s));
-      const at::Tensor moved = (carried - origin).norm(2, {-1}) > kMoved;
-      const at::Tensor surface = unproject(moment.depth, moment.intrinsics, moment.poses)
-                                     .view({-1, 3})
-                                     .index({known_depth(moment.depth).view({-1})});
-      const ParticleState told{carried.unsqueeze(0).to(self.options.device), start.features, {}, {}};
+      const at::Tensor truth = there(unit_picture(moment)), moving = moving_pixels(truth, last);
+      const at::Tensor carried = batch.truth[0][static_cast<std::int64_t>(s)];
+      const at::Tensor moved = (carried - origin).norm(2, {-1}) > kLeastMove;
+      const at::Tensor surface = there(unproject(moment.depth, moment.intrinsics, moment.poses)
+                                           .view({-1, 3})
+                                           .index({known_depth(moment.depth).view({-1})}));
+      const ParticleState told{carried.unsqueeze(0), start.features, {}, {}};
       model[s].add_picture(picture_of(self.model, states[s], rays, truth.sizes()), truth, moving);
-      model[s].add_particles(states[s].positions[0].to(at::kCPU), carried, moved, groups, surface);
+      model[s].add_particles(states[s].positions[0], carried, moved, groups, surface);
       copy[s].add_picture(last, truth, moving);
       copy[s].add_particles(origin, carried, moved, groups, surface);
       oracle[s].add_picture(picture_of(self.model, told, rays, truth.sizes()), truth, moving);
@@ -222,7 +196,7 @@ RolloutPictures ParticleDynamics::pictures(const ParticleWindow& window, std::in
   const at::NoGradGuard no_grad;
   Implementation& self = *implementation_;
   set_training(false);
-  const ParticleBatch own = self.data.batch({window}, {steps, 1}, self.evaluation_seed());
+  const ParticleBatch own = self.data.batch({window}, {.rollout = steps, .rays = 0}, self.evaluation_seed());
   const ParticleBatch batch = own.to(self.options.device);
   const std::vector<ParticleState> states =
       timed_rollout(self.model, self.model->encode(batch), batch, nullptr);
@@ -232,8 +206,9 @@ RolloutPictures ParticleDynamics::pictures(const ParticleWindow& window, std::in
   std::vector<at::Tensor> truth, predicted, points;
   for (std::size_t s = 0; s < states.size(); ++s) {
     truth.push_back(moments[s + 1].colour);
-    predicted.push_back(
-        (picture_of(self.model, states[s], rays, truth.back().sizes()) * 255).round().to(at::kByte));
+    predicted.push_back((picture_of(self.model, states[s], rays, truth.back().sizes()) * 255)
+                            .round()
+                            .to(at::kCPU, at::kByte));
     points.push_back(states[s].positions[0].to(at::kCPU));
   }
   result.truth = at::stack(truth);

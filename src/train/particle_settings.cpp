@@ -69,6 +69,12 @@ Settings list_settings(ParticleSettings& s) {
            "Then train on rollouts of 1, 2, 4, ... frames, each for this many steps; 0: on --rollout frames "
            "at once");
   list.add("rays", s.task.rays, "Rays per predicted frame in the loss");
+  list.add(
+      "render-loss", s.task.render_loss,
+      "Weight of the rays' colours in the loss. 0: the Interlacer learns from --flow-loss alone; encoder and "
+      "renderer stay as --pretrain left them");
+  list.add("flow-loss", s.task.flow_loss,
+           "Weight of the particles' places, as the simulator knows them, in the loss. 0: as in the paper");
   list.add("recompute", s.task.recompute,
            "Recompute predicted steps in the backward pass: memory for one step instead of all, at the cost "
            "of another forward pass",
@@ -132,6 +138,7 @@ TrainOptions ParticleSettings::train_options() const {
   options.epochs = steps / task.epoch_steps;
   options.seed = stream_seed(seed, ParticleSeed::training);
   options.device = parse_device(device);
+  if (task.pretrain > 0 && task.pretrain < steps) options.restart_step = task.pretrain;
   check_train_options(options);
   return options;
 }

@@ -79,8 +79,13 @@ ParticleBatch ParticleDynamics::Implementation::training_batch(std::int64_t at_s
       derive_seed(derive_seed(options.seed, static_cast<std::uint64_t>(ParticleStream::training)),
                   static_cast<std::uint64_t>(at_step));
   const std::vector<ParticleWindow> windows = training_windows(at_step);
+  const std::int64_t rollout = rollout_at(at_step);
   return data.batch({windows.begin() + own_from(), windows.begin() + own_to()},
-                    {rollout_at(at_step), options.rays, own_from()}, seed);
+                    {.rollout = rollout,
+                     .rays = rollout == 0 || learns_colours() ? options.rays : 0,
+                     .first = own_from(),
+                     .truth = rollout > 0 && learns_flow()},
+                    seed);
 }
 
 std::int64_t ParticleDynamics::Implementation::own_from() const {
@@ -101,7 +106,10 @@ std::vector<ParticleWindow> ParticleDynamics::Implementation::evaluation_windows
   const auto episodes = static_cast<std::int64_t>(validation.size());
   for (std::int64_t i = 0; i < options.evaluation_windows; ++i) {
     ParticleWindow window;
-    window.episode = validation[static_cast<std::size_t>(i % episodes)];
+    // Episodes are in the order of tasks: where there are fewer windows, they are spread over all of them.
+    const std::int64_t place =
+        options.evaluation_windows < episodes ? i * episodes / options.evaluation_windows : i % episodes;
+    window.episode = validation[static_cast<std::size_t>(place)];
     // Spread over the length of an episode: its n-th window begins at the n-th of equal parts.
     const std::int64_t rounds = (options.evaluation_windows - 1 - i % episodes) / episodes + 1,
                        round = i / episodes;
@@ -126,12 +134,46 @@ at::Tensor colour_error(HdVpd& model, const std::vector<ParticleState>& states, 
   return (seen.colour.to(at::kFloat) - rays(batch.colours)).square().mean();
 }
 
-at::Tensor ParticleDynamics::Implementation::mean_square(const ParticleBatch& batch) {
-  const ParticleState start = model->encode(batch);
+at::Tensor flow_error(const std::vector<ParticleState>& states, const ParticleBatch& batch) {
+  constexpr double kUnitsPerMetre = 20, kArmWeight = 4, kObjectWeight = 40;
+  std::vector<at::Tensor> positions;
+  for (const ParticleState& state : states) positions.push_back(state.positions);
+  const at::Tensor moved = (batch.truth - batch.positions.unsqueeze(1)).norm(2, {-1}) > kLeastMove;
+  const at::Tensor on_arm = batch.groups.unsqueeze(1) == static_cast<std::int64_t>(ParticleGroup::arm);
+  const at::Tensor weight = 1 + moved * at::where(on_arm, kArmWeight - 1, kObjectWeight - 1);  // [B, K, N]
+  const at::Tensor off = (at::stack(positions, 1) - batch.truth) * kUnitsPerMetre;
+  return (off.square().sum(-1) * weight).mean();
+}
+
+ParticleDynamics::Implementation::Errors ParticleDynamics::Implementation::errors(
+    const ParticleBatch& batch) {
+  const bool reconstructs = batch.robot.size(1) < kRobotMoments;
+  const bool colours = reconstructs || learns_colours();
+  ParticleState state;
+  {
+    const at::AutoGradMode mode(at::GradMode::is_enabled() && colours);
+    state = model->encode(batch);
+  }
+  if (reconstructs) return {colour_error(model, {state}, batch), {}};
   const auto keep = options.recompute ? HdVpdImpl::Keep::inputs : HdVpdImpl::Keep::all;
-  std::vector<ParticleState> states = model->rollout(start, batch.robot, batch.grips, keep);
-  if (states.empty()) states.push_back(start);  // reconstruction
-  return colour_error(model, states, batch);
+  std::vector<ParticleState> states;
+  for (std::int64_t first = 0; first + kRobotMoments <= batch.robot.size(1); ++first) {
+    state = model->step(state, batch.robot.narrow(1, first, kRobotMoments),
+                        batch.grips.narrow(1, first, kRobotMoments), keep);
+    // Else rollouts would make of them what the renderer does not know.
+    if (!colours) state.features = state.features.detach();
+    states.push_back(state);
+  }
+  Errors result;
+  if (batch.colours.size(2) > 0) result.colour = colour_error(model, states, batch);
+  if (batch.truth.defined()) result.flow = flow_error(states, batch);
+  return result;
+}
+
+at::Tensor ParticleDynamics::Implementation::loss_of(const Errors& errors) const {
+  if (!errors.flow.defined()) return learns_colours() ? errors.colour * options.render_loss : errors.colour;
+  const at::Tensor flow = errors.flow * options.flow_loss;
+  return learns_colours() ? errors.colour * options.render_loss + flow : flow;
 }
 
 ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
@@ -141,6 +183,11 @@ ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskO
         "training: rollout and evaluation-rollout must be 1 or more, got {} and {}", o.rollout,
         o.evaluation_rollout);
   check(o.rays >= 1, "training: rays must be 1 or more, got {}", o.rays);
+  check(std::isfinite(o.render_loss) && o.render_loss >= 0 && std::isfinite(o.flow_loss) && o.flow_loss >= 0,
+        "training: render-loss and flow-loss must be finite and 0 or more, got {} and {}", o.render_loss,
+        o.flow_loss);
+  check(o.render_loss > 0 || o.flow_loss > 0,
+        "training: with render-loss 0 and flow-loss 0 there is nothing to learn; set one of them");
   check(o.pretrain >= 0 && o.double_every >= 0,
         "training: pretrain and double-every must be 0 or more, got {} and {}", o.pretrain, o.double_every);
   check(o.epoch_steps >= 1, "training: epoch-steps must be 1 or more, got {}", o.epoch_steps);
@@ -185,13 +232,23 @@ Task::Loss ParticleDynamics::loss() {
                             [&self, next = step + 1] { return self.training_batch(next).pinned(); });
   }
   self.data_clock.stop();
-  const at::Tensor loss = self.mean_square(batch);
-  const double share =
+  const Implementation::Errors errors = self.errors(batch);
+  Loss result;
+  result.share =
       static_cast<double>(self.own_to() - self.own_from()) / static_cast<double>(self.options.batch);
-  // The score of the whole batch, on every rank: means of decibels would be another.
-  const at::Tensor whole =
-      share == 1 ? loss.detach() : self.options.ranks->sum(loss.detach() * share, "losses");
-  return {loss, -10 * at::log10(whole.clamp_min(1e-12)), share};
+  if (errors.colour.defined()) {
+    // The score of the whole batch, on every rank: means of decibels would be another.
+    const at::Tensor own = errors.colour.detach();
+    const at::Tensor whole = result.share == 1 ? own : self.options.ranks->sum(own * result.share, "losses");
+    result.accuracy = -10 * at::log10(whole.clamp_min(1e-12));
+  }
+  if (errors.flow.defined()) result.parts = errors.flow.detach().unsqueeze(0);
+  result.loss = self.loss_of(errors);
+  return result;
+}
+
+std::vector<std::string> ParticleDynamics::part_names() const {
+  return implementation_->learns_flow() ? std::vector<std::string>{"flow"} : std::vector<std::string>{};
 }
 
 double ParticleDynamics::take_data_seconds() {
@@ -206,23 +263,33 @@ Evaluation ParticleDynamics::evaluate() {
   const Ranks& ranks = *self.options.ranks;
   // Each rank takes some of the batches; all add up the same numbers in the order of batches, as one alone
   // would.
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>((windows.size() + each - 1) / each)}, at::kDouble);
-  double* sum_of = sums.data_ptr<double>();
+  const auto batches = static_cast<std::int64_t>((windows.size() + each - 1) / each);
+  at::Tensor sums = at::zeros({batches, 2}, at::kDouble);  // of colours, of flow
   for (std::size_t begin = 0; begin < windows.size(); begin += each) {
     const std::size_t number = begin / each;
     if (number % static_cast<std::size_t>(ranks.size()) != static_cast<std::size_t>(ranks.rank())) continue;
     const std::size_t end = std::min(windows.size(), begin + each);
     const std::vector<ParticleWindow> part(windows.begin() + static_cast<std::ptrdiff_t>(begin),
                                            windows.begin() + static_cast<std::ptrdiff_t>(end));
-    const ParticleBatch batch = self.data.batch(part, {self.options.evaluation_rollout, self.options.rays},
-                                                derive_seed(self.evaluation_seed(), begin));
-    sum_of[number] =
-        self.mean_square(batch.to(self.options.device)).item<double>() * static_cast<double>(end - begin);
+    const ParticleBatch batch = self.data.batch(
+        part,
+        {.rollout = self.options.evaluation_rollout, .rays = self.options.rays, .truth = self.learns_flow()},
+        derive_seed(self.evaluation_seed(), begin));
+    const Implementation::Errors errors = self.errors(batch.to(self.options.device));
+    double* own = sums.data_ptr<double>() + 2 * number;
+    own[0] = errors.colour.item<double>() * static_cast<double>(end - begin);
+    if (errors.flow.defined()) own[1] = errors.flow.item<double>() * static_cast<double>(end - begin);
   }
-  sums = ranks.sum(sums, "the evaluation");
-  const double* found = sums.const_data_ptr<double>();
-  const double mean = std::accumulate(found, found + sums.numel(), 0.0) / static_cast<double>(windows.size());
-  return {mean, decibels(mean), static_cast<std::int64_t>(windows.size())};
+  sums = ranks.sum(sums, "the evaluation").contiguous();
+  const auto count = static_cast<std::int64_t>(windows.size());
+  double mean[2] = {0, 0};
+  for (std::int64_t i = 0; i < sums.numel(); ++i)
+    mean[i % 2] += sums.const_data_ptr<double>()[i] / static_cast<double>(count);
+  if (!self.learns_flow()) return {mean[0] * self.options.render_loss, decibels(mean[0]), count, {}};
+  return {mean[0] * self.options.render_loss + mean[1] * self.options.flow_loss,
+          decibels(mean[0]),
+          count,
+          {mean[1]}};
 }
 
 void ParticleDynamics::set_training(bool training) {

@@ -13,6 +13,11 @@ namespace topomask {
 // frame that the batch has rays of.
 at::Tensor colour_error(HdVpd& model, const std::vector<ParticleState>& states, const ParticleBatch& batch);
 
+// The squared distance of particles to where they truly are (batch.truth), in units of 5 cm, a differentiable
+// scalar: the mean over particles and steps of weight * distance^2. Particles that have moved count 4 times
+// on arms and 40 times on objects and grains, which are few.
+at::Tensor flow_error(const std::vector<ParticleState>& states, const ParticleBatch& batch);
+
 struct ParticleDynamics::Implementation {
   Implementation(const ParticleData& data, const ParticleTaskOptions& options);
 
@@ -24,8 +29,15 @@ struct ParticleDynamics::Implementation {
   std::int64_t own_to() const;
   std::uint64_t evaluation_seed() const;
   std::vector<ParticleWindow> evaluation_windows() const;
-  // Of the colours of the batch's rays; a scalar, differentiable.
-  at::Tensor mean_square(const ParticleBatch& batch);
+  // Differentiable scalars of a batch. `colour` is undefined where there are no rays, `flow` without a truth.
+  struct Errors {
+    at::Tensor colour, flow;
+  };
+  Errors errors(const ParticleBatch& batch);
+  at::Tensor loss_of(const Errors& errors) const;
+  bool learns_flow() const { return options.flow_loss > 0; }
+  // Encoder, renderer and features learn from colours alone.
+  bool learns_colours() const { return options.render_loss > 0; }
 
   const ParticleData& data;
   ParticleTaskOptions options;

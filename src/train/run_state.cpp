@@ -9,19 +9,25 @@ namespace {
 using PlainJson = nlohmann::json;
 
 PlainJson to_json_value(const StepSums& sums) {
-  return {{"loss", sums.loss}, {"accuracy", sums.accuracy}, {"steps", sums.steps}};
+  return {{"loss", sums.loss},     {"accuracy", sums.accuracy}, {"steps", sums.steps},
+          {"scored", sums.scored}, {"divided", sums.divided},   {"parts", sums.parts}};
 }
 
 StepSums sums_from(const PlainJson& json) {
-  return {json.at("loss"), json.at("accuracy"), json.at("steps")};
+  return {json.at("loss"),   json.at("accuracy"), json.at("steps"),
+          json.at("scored"), json.at("divided"),  json.at("parts").get<std::vector<double>>()};
 }
 
 PlainJson to_json_value(const Evaluation& evaluation) {
-  return {{"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
+  return {{"loss", evaluation.loss},
+          {"accuracy", evaluation.accuracy},
+          {"count", evaluation.count},
+          {"parts", evaluation.parts}};
 }
 
 Evaluation evaluation_from(const PlainJson& json) {
-  return {json.at("loss"), json.at("accuracy"), json.at("count")};
+  return {json.at("loss"), json.at("accuracy"), json.at("count"),
+          json.at("parts").get<std::vector<double>>()};
 }
 
 }  // namespace

@@ -4,18 +4,21 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "topomask/train.h"
 
 namespace topomask {
 
-// Sums over steps, for means.
+// Sums over steps, for means. Not every step has an accuracy, or the loss parts.
 struct StepSums {
   double loss = 0, accuracy = 0;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0, scored = 0, divided = 0;
+  std::vector<double> parts;
 
   double mean_loss() const { return steps == 0 ? 0 : loss / static_cast<double>(steps); }
-  double mean_accuracy() const { return steps == 0 ? 0 : accuracy / static_cast<double>(steps); }
+  double mean_accuracy() const { return accuracy / static_cast<double>(scored); }
+  double mean_part(std::size_t i) const { return parts[i] / static_cast<double>(divided); }
 };
 
 struct RunState {

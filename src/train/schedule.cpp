@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -16,6 +17,14 @@ double schedule_factor(std::int64_t step, std::int64_t steps, std::int64_t warmu
 double schedule_factor(const TrainOptions& options, std::int64_t step, std::int64_t steps,
                        std::int64_t warmup) {
   const double final_fraction = options.final_learning_rate / options.learning_rate;
+  if (options.restart_step > 0) {
+    if (step < options.restart_step) {
+      steps = std::min(steps, options.restart_step);
+    } else {
+      step -= options.restart_step;
+      steps -= options.restart_step;
+    }
+  }
   if (options.drop_step == 0) return schedule_factor(step, steps, warmup, final_fraction);
   return schedule_factor(step, steps, warmup, 1) * (step < options.drop_step ? 1 : final_fraction);
 }
@@ -30,6 +39,7 @@ void check_train_options(const TrainOptions& o) {
         o.mask_learning_rate);
   check(o.warmup_epochs >= 0, "training: warmup-epochs must be 0 or more, got {}", o.warmup_epochs);
   check(o.drop_step >= 0, "training: drop-step must be 0 or more, got {}", o.drop_step);
+  check(o.restart_step >= 0, "training: restart-step must be 0 or more, got {}", o.restart_step);
   check(o.weight_decay >= 0, "training: weight-decay must be 0 or more, got {}", o.weight_decay);
   check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1,
         "training: beta1 and beta2 must lie in [0, 1), got {} and {}", o.beta1, o.beta2);

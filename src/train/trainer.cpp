@@ -59,7 +59,9 @@ struct Trainer::Implementation {
         optimizer(parameters, options),
         averages(parameters, options.ema),
         metrics(path(kMetricsFile)),
-        pending(at::zeros({4}, at::TensorOptions().dtype(at::kDouble).device(options.device))) {
+        part_names(task.part_names()),
+        pending(at::zeros({kFirstPart + static_cast<std::int64_t>(part_names.size())},
+                          at::TensorOptions().dtype(at::kDouble).device(options.device))) {
     check_train_options(options);
     steps_per_epoch = task.batches_per_epoch() / options.accumulate;
     check(
@@ -76,6 +78,10 @@ struct Trainer::Implementation {
   bool is_first() const { return ranks->rank() == 0; }
 
   double schedule() const { return schedule_factor(options, state.step, state.steps, warmup_steps); }
+  // What the optimiser counts: steps since it began, or began anew.
+  std::int64_t optimizer_steps() const {
+    return state.step > options.restart_step ? state.step - options.restart_step : state.step;
+  }
 
   bool resume(const MetadataCheck& accept);
   bool load(const MetadataCheck& accept);
@@ -85,6 +91,7 @@ struct Trainer::Implementation {
   TrainResult run(const TrainCallbacks& callbacks);
   void train_step();
   void read_pending();
+  void add_means(Json& line, const StepSums& sums) const;
   void log_step();
   void end_epoch(const TrainCallbacks& callbacks);
   void report_progress(const TrainCallbacks& callbacks);
@@ -107,13 +114,15 @@ struct Trainer::Implementation {
   Adam optimizer;
   AveragedWeights averages;
   MetricsFile metrics;
+  std::vector<std::string> part_names;
   RunState state;
   std::int64_t steps_per_epoch = 0, warmup_steps = 0;
 
-  // Loss, accuracy, gradient norm and number of steps that went wrong, summed on the device: reading them
-  // makes a GPU wait, so it is done now and then.
+  // Loss, accuracy, gradient norm, number of steps that went wrong and parts of the loss, summed on the
+  // device: reading them makes a GPU wait, so it is done now and then.
+  static constexpr std::int64_t kFirstPart = 4;
   at::Tensor pending;
-  std::int64_t pending_steps = 0;
+  std::int64_t pending_steps = 0, pending_scored = 0, pending_divided = 0;
   double gradient_norm = 0, recent_loss = 0;
 
   std::map<std::string, at::Tensor> best_weights;  // not yet written
@@ -155,9 +164,9 @@ bool Trainer::Implementation::load(const MetadataCheck& accept) {
         "{}: the run has a schedule of {} steps, these options and data make {}; a run resumes with its own",
         file_path, loaded.steps, state.steps);
   load_parameters(file.tensors, file_path, "", parameters);
-  optimizer.load(file, file_path, loaded.step);
-  averages.load(file, file_path);
   state = loaded;
+  optimizer.load(file, file_path, optimizer_steps());
+  averages.load(file, file_path);
   metrics.keep_until(state.step);
   return true;
 }
@@ -175,7 +184,7 @@ std::map<std::string, at::Tensor> Trainer::Implementation::checkpoint_tensors() 
 void Trainer::Implementation::share_state() {
   if (ranks->size() == 1) return;
   state = RunState::from_json(ranks->from_first(state.to_json(), "the state of the run"), folder);
-  optimizer.set_steps_done(state.step);
+  optimizer.set_steps_done(optimizer_steps());
   for (auto& [name, tensor] : checkpoint_tensors()) tensor.copy_(ranks->from_first(tensor, name));
 }
 
@@ -200,8 +209,11 @@ void Trainer::Implementation::check_same_weights() const {
 void Trainer::Implementation::train_step() {
   // What is random in the model (dropout) depends on the step alone.
   at::manual_seed(derive_seed(options.seed, static_cast<std::uint64_t>(state.step)));
+  if (options.restart_step > 0 && state.step == options.restart_step) optimizer.restart();
   const double share = 1 / static_cast<double>(options.accumulate);
   at::Tensor loss_sum = at::zeros({}, pending.options()), accuracy_sum = at::zeros({}, pending.options());
+  at::Tensor part_sums = at::zeros({static_cast<std::int64_t>(part_names.size())}, pending.options());
+  bool scored = false, divided = false;
   for (std::int64_t part = 0; part < options.accumulate; ++part) {
     Task::Loss out;
     {
@@ -213,20 +225,29 @@ void Trainer::Implementation::train_step() {
     (weight == 1 ? out.loss : out.loss * weight).backward();
     loss_sum.add_(out.loss.detach(), weight);
     if (out.accuracy.defined()) accuracy_sum.add_(out.accuracy, weight);
+    if (out.parts.defined()) part_sums.add_(out.parts, weight);
+    scored = out.accuracy.defined();
+    divided = out.parts.defined();
   }
   reducer.finish();
   if (ranks->size() > 1) {
-    const at::Tensor sums = ranks->sum(at::stack({loss_sum, accuracy_sum}).cpu(), "losses");
+    const at::Tensor sums =
+        ranks->sum(at::cat({at::stack({loss_sum, accuracy_sum}), part_sums}).cpu(), "losses");
     loss_sum.copy_(sums[0]);
     accuracy_sum.copy_(sums[1]);
+    part_sums.copy_(sums.narrow(0, 2, part_sums.size(0)));
   }
   const at::Tensor norm = optimizer.clip_gradients();
   optimizer.step(schedule());
   optimizer.clear_gradients();
   averages.update(state.step);
   const at::Tensor wrong = (loss_sum.isfinite() & norm.isfinite()).logical_not().to(at::kDouble);
-  pending.add_(at::stack({loss_sum, accuracy_sum, norm.to(at::kDouble), wrong}));
+  at::Tensor found = at::stack({loss_sum, accuracy_sum, norm.to(at::kDouble), wrong});
+  if (!part_names.empty()) found = at::cat({found, part_sums});
+  pending.add_(found);
   ++pending_steps;
+  if (scored) ++pending_scored;
+  if (divided) ++pending_divided;
   ++state.step;
 }
 
@@ -246,22 +267,33 @@ void Trainer::Implementation::read_pending() {
     target->loss += values[0];
     target->accuracy += values[1];
     target->steps += pending_steps;
+    target->scored += pending_scored;
+    target->divided += pending_divided;
+    target->parts.resize(part_names.size());
+    for (std::size_t i = 0; i < part_names.size(); ++i)
+      target->parts[i] += values[static_cast<std::size_t>(kFirstPart) + i];
   }
   gradient_norm = values[2] / static_cast<double>(pending_steps);
   recent_loss = values[0] / static_cast<double>(pending_steps);
   pending.zero_();
-  pending_steps = 0;
+  pending_steps = pending_scored = pending_divided = 0;
+}
+
+void Trainer::Implementation::add_means(Json& line, const StepSums& sums) const {
+  line["train_loss"] = sums.mean_loss();
+  if (sums.scored > 0) line["train_" + task.score_name()] = sums.mean_accuracy();
+  for (std::size_t i = 0; i < part_names.size() && sums.divided > 0; ++i)
+    line["train_" + part_names[i]] = sums.mean_part(i);
 }
 
 void Trainer::Implementation::log_step() {
-  if (is_first())
-    metrics.append({{"kind", "step"},
-                    {"step", state.step},
-                    {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)},
-                    {"train_loss", state.interval.mean_loss()},
-                    {"train_" + task.score_name(), state.interval.mean_accuracy()},
-                    {"gradient_norm", gradient_norm},
-                    {"learning_rate", options.learning_rate * schedule()}});
+  Json line = {{"kind", "step"},
+               {"step", state.step},
+               {"epoch", static_cast<double>(state.step) / static_cast<double>(steps_per_epoch)}};
+  add_means(line, state.interval);
+  line["gradient_norm"] = gradient_norm;
+  line["learning_rate"] = options.learning_rate * schedule();
+  if (is_first()) metrics.append(line);
   state.interval = {};
 }
 
@@ -284,15 +316,13 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
       }
     }
   }
-  Json line = {{"kind", "epoch"},
-               {"step", state.step},
-               {"epoch", epoch},
-               {"train_loss", state.epoch.mean_loss()},
-               {"train_" + task.score_name(), state.epoch.mean_accuracy()},
-               {"learning_rate", options.learning_rate * schedule()}};
+  Json line = {{"kind", "epoch"}, {"step", state.step}, {"epoch", epoch}};
+  add_means(line, state.epoch);
+  line["learning_rate"] = options.learning_rate * schedule();
   if (evaluates) {
     line["loss"] = state.last.loss;
     line[task.score_name()] = state.last.accuracy;
+    for (std::size_t i = 0; i < state.last.parts.size(); ++i) line[part_names[i]] = state.last.parts[i];
     line["evaluation_seconds"] = seconds_since(evaluation_start);
   }
   const double rate = static_cast<double>(samples) / std::max(train_seconds, 1e-9);
@@ -303,8 +333,9 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   if (is_first()) metrics.append(line);
   if (callbacks.epoch_done) {
     const std::string score = task.score_name();
-    std::string text = fmt::format("epoch {:>3}/{}  train loss {:.4f}  {} {:.4f}", epoch, options.epochs,
-                                   state.epoch.mean_loss(), score, state.epoch.mean_accuracy());
+    std::string text =
+        fmt::format("epoch {:>3}/{}  train loss {:.4f}", epoch, options.epochs, state.epoch.mean_loss());
+    if (state.epoch.scored > 0) text += fmt::format("  {} {:.4f}", score, state.epoch.mean_accuracy());
     if (evaluates)
       text +=
           fmt::format("  |  validation loss {:.4f}  {} {:.4f}", state.last.loss, score, state.last.accuracy);

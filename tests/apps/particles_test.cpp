@@ -251,7 +251,7 @@ TEST(Particles, BadInputIsOneSentence) {
 
 // The recipes say what they are for; their settings must be settings.
 TEST(Particles, RecipesAreUnderstood) {
-  for (const char* name : {"hd-vpd", "hd-vpd-small", "hd-vpd-tiny"}) {
+  for (const char* name : {"hd-vpd", "hd-vpd-small", "hd-vpd-flow", "hd-vpd-tiny"}) {
     const ProgramResult result =
         run_program({"train", "particles", "--config", std::string(TOPOMASK_RECIPES) + "/" + name + ".toml",
                      "--print-config"});

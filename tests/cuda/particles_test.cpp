@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "compare.h"
@@ -12,6 +13,7 @@
 #include "particles/ring_features.h"
 #include "topomask/interlacer.h"
 #include "topomask/particle_renderer.h"
+#include "topomask/particle_training.h"
 #include "train/autocast.h"
 
 namespace topomask::testing {
@@ -333,6 +335,67 @@ TEST_P(CudaInterlacer, HasTheGradientsOfTheCpu) {
   const Outcome mixed = run_on(at::kCUDA, at::kFloat, true);
   expect_close(mixed, expected, 1e-1);
   expect_identical(run_on(at::kCUDA, at::kFloat, true), mixed);
+}
+
+// Batches without rays, prepared ahead; scores on the device.
+TEST(CudaParticleDynamics, HasTheFlowAndTheScoresOfTheCpu) {
+  TOPOMASK_NEEDS_GPU();
+  ParticleTaskOptions o;
+  o.model.interlacer.width = 32;
+  o.model.interlacer.layers = 1;
+  o.model.encoder_width = 8;
+  o.model.particles = 96;
+  o.model.robot_points = 4;
+  o.batch = 2;
+  o.rollout = 2;
+  o.render_loss = 0;
+  o.flow_loss = 1;
+  o.validation_every = 0;
+  o.evaluation_windows = 4;
+  o.evaluation_rollout = 2;
+  const ParticleData data(
+      TOPOMASK_ROBOT_STATES,
+      {.particles = 96, .past_particles = o.model.past_particles(), .robot_points = 4, .size = 16});
+  struct Found {
+    std::vector<double> losses;
+    Evaluation evaluation;
+    RolloutScores scores;
+  };
+  const auto run_on = [&](c10::Device device) {
+    o.device = device;
+    ParticleDynamics task(data, o);
+    for (const NamedParameter& parameter : task.parameters()) {
+      if (parameter.name == "interlacer.head.weight") fill_uniform(parameter.tensor, .2, 9, "head");
+    }
+    Found found;
+    task.start_epoch(0, 0);
+    for (int step = 0; step < 3; ++step) {
+      const Task::Loss loss = task.loss();
+      loss.loss.backward();
+      found.losses.push_back(loss.parts.item<double>());
+    }
+    const at::NoGradGuard no_grad;
+    found.evaluation = task.evaluate();
+    found.scores = task.judge();
+    return found;
+  };
+  const Found expected = run_on(at::kCPU), actual = run_on(at::kCUDA);
+  const auto expect_near = [](double a, double b) {
+    if (std::isnan(a) && std::isnan(b)) return;
+    EXPECT_NEAR(a, b, 1e-2 * std::max(1e-3, std::abs(b)));
+  };
+  for (std::size_t i = 0; i < 3; ++i) expect_near(actual.losses[i], expected.losses[i]);
+  expect_near(actual.evaluation.parts[0], expected.evaluation.parts[0]);
+  expect_near(actual.evaluation.accuracy, expected.evaluation.accuracy);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const StepScores &a = actual.scores.model[i], &b = expected.scores.model[i];
+    expect_near(a.ssim, b.ssim);
+    expect_near(a.psnr_moving, b.psnr_moving);
+    expect_near(a.chamfer, b.chamfer);
+    expect_near(a.flow.arm, b.flow.arm);
+    expect_near(a.flow.object, b.flow.object);
+    expect_near(a.flow.grain, b.flow.grain);
+  }
 }
 
 }  // namespace

@@ -93,6 +93,33 @@ TEST(ParticleData, RaysHaveTheColoursOfPredictedFrames) {
   EXPECT_EQ(still.robot.size(1), 2);
 }
 
+TEST(ParticleData, KnowsWhereParticlesGo) {
+  const ParticleData data(kEpisodes, kSmall);
+  const ParticleBatch batch = data.batch({{0, 3}, {3, 9}}, {.rollout = 2, .rays = 0, .truth = true}, 1);
+  const ParticleBatch seen = data.batch({{0, 3}, {3, 9}}, {.rollout = 2, .rays = 5}, 1);
+  EXPECT_FALSE(seen.truth.defined());
+  EXPECT_TRUE(batch.positions.equal(seen.positions));  // rays are drawn apart
+  EXPECT_EQ(batch.colours.sizes(), (std::vector<std::int64_t>{2, 2, 0, 3}));
+  ASSERT_EQ(batch.truth.sizes(), (std::vector<std::int64_t>{2, 2, 120, 3}));
+  const at::Tensor expected = carry_points(data.states(3), batch.positions[1], batch.shapes[1], 10, 12);
+  EXPECT_TRUE(batch.truth[1][1].equal(expected));
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const at::Tensor parts = data.states(b == 0 ? 0 : 3).shape_part.index_select(0, batch.shapes[b]);
+    for (const ParticleGroup group : {ParticleGroup::table, ParticleGroup::arm, ParticleGroup::grain}) {
+      at::Tensor own = parts == static_cast<std::int64_t>(group == ParticleGroup::table ? ScenePart::table
+                                                                                        : ScenePart::grain);
+      if (group == ParticleGroup::arm)
+        own = (parts > static_cast<std::int64_t>(ScenePart::table))
+                  .logical_and(parts < static_cast<std::int64_t>(ScenePart::can));
+      EXPECT_TRUE(own.equal(batch.groups[b] == static_cast<std::int64_t>(group)));
+    }
+    const at::Tensor distance = (batch.truth[b][1] - batch.positions[b]).norm(2, {-1});
+    const at::Tensor still = batch.groups[b] == static_cast<std::int64_t>(ParticleGroup::table);
+    EXPECT_LT(distance.masked_select(still).max().item<double>(), 1e-6);
+    EXPECT_GT(distance.masked_select(still.logical_not()).max().item<double>(), kLeastMove);
+  }
+}
+
 TEST(ParticleData, BatchesDoNotDependOnThreads) {
   const int before = num_threads();
   std::vector<ParticleBatch> batches;

@@ -18,6 +18,7 @@
 #include "topomask/particle_runs.h"
 #include "topomask/particle_table.h"
 #include "topomask/safetensors.h"
+#include "train/particle_task.h"
 
 namespace topomask {
 namespace {
@@ -145,6 +146,93 @@ TEST(ParticleDynamics, GradientsReachEveryParameter) {
       EXPECT_TRUE(parameter.tensor.grad().isfinite().all().item<bool>()) << local << ": " << parameter.name;
     }
   }
+}
+
+// A still one on the table, a still one on an arm, one that moves with an arm, and one with an object.
+TEST(FlowError, CountsWhatMoves) {
+  ParticleBatch batch;
+  batch.positions = at::zeros({1, 4, 3});
+  batch.groups = at::tensor({-1, 0, 0, 1}, at::kLong).unsqueeze(0);
+  batch.truth = at::zeros({1, 2, 4, 3});
+  batch.truth[0][0][2][1] = .05;
+  batch.truth[0][0][3][2] = .05;
+  batch.truth[0][1] = batch.truth[0][0];
+  ParticleState first{at::zeros({1, 4, 3}), {}, {}, {}}, second = first;
+  first.positions[0][0][0] = .05;  // off by 1 unit of 5 cm
+  first.positions[0][1][0] = .1;   // by 2
+  second.positions = at::zeros({1, 4, 3});
+  second.positions[0][2] = batch.truth[0][1][2];
+  second.positions.requires_grad_();
+  const at::Tensor error = flow_error({first, second}, batch);
+  // One step: 1, 4, 4 * 1, 40 * 1; the other: 0, 0, 0, 40 * 1.
+  EXPECT_NEAR(error.item<double>(), (1 + 4 + 4 + 40 + 40) / 8., 1e-5);
+  error.backward();
+  at::Tensor gradient = at::zeros({1, 4, 3});
+  gradient[0][3][2] = -40 * 2 * 20. / 8;
+  EXPECT_TRUE(second.positions.grad().allclose(gradient));
+}
+
+// Without rendering: arms are soon better placed than by copying, and only the dynamics learn.
+TEST(ParticleDynamics, LearnsTheFlowAlone) {
+  const int before = num_threads();
+  set_num_threads(1);
+  const ParticleSettings settings = minute("grf", {{"flow-loss", "1"},
+                                                   {"render-loss", "0"},
+                                                   {"pretrain", "2"},
+                                                   {"double-every", "300"},
+                                                   {"batch", "4"},
+                                                   {"width", "16"},
+                                                   {"learning-rate", "3e-3"},
+                                                   {"clip-norm", "1"},
+                                                   {"steps", "600"},
+                                                   {"epoch-steps", "300"},
+                                                   {"log-every", "150"}});
+  const TemporaryFolder folder;
+  const ParticleData data(kEpisodes, settings.data_options());
+  {
+    RunFolder run(folder / "begun", RunStart::fresh);
+    TrainCallbacks callbacks;
+    int asked = 0;
+    callbacks.should_stop = [&] { return ++asked == 2; };  // after pretraining
+    train_particles(run, settings, data, callbacks);
+  }
+  RunFolder run(folder / "run", RunStart::fresh);
+  const auto scores = nlohmann::json::parse(train_particles(run, settings, data).json)["rollout"];
+  set_num_threads(before);
+  std::vector<double> flow, judged;
+  std::ifstream file(folder / "run/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    const bool step = json["kind"] == "step";
+    (step ? flow : judged).push_back(json[step ? "train_flow" : "flow"]);
+    EXPECT_EQ(json.contains("train_psnr"), json["step"] == (step ? 150 : 300))
+        << line;  // of pretraining alone
+    EXPECT_EQ(json.contains("psnr"), !step);
+  }
+  ASSERT_EQ(flow.size(), 4u);
+  EXPECT_LT(flow[1], .75 * flow[0]);  // rollouts of 1 step
+  EXPECT_LT(judged[1], judged[0]);
+  EXPECT_LT(scores["model"][1]["flow_arm"].get<double>(), .8 * scores["copy"][1]["flow_arm"].get<double>());
+  const auto begun = read_safetensors(folder / "begun/last.safetensors").tensors,
+             ended = read_safetensors(folder / "run/last.safetensors").tensors;
+  for (const auto& [name, tensor] : begun) {
+    if (name.starts_with("encoder.") || name.starts_with("renderer.")) {
+      EXPECT_TRUE(tensor.equal(ended.at(name))) << name;
+    }
+  }
+  const at::Tensor head = ended.at("interlacer.head.weight");
+  EXPECT_GT(head.narrow(0, 0, 3).abs().max().item<double>(), 0);
+  EXPECT_EQ(head.narrow(0, 3, 8).abs().max().item<double>(), 0);  // features stay the renderer's
+}
+
+TEST(ParticleDynamics, SaysWhatALossCannotBe) {
+  const ParticleData data(kEpisodes, minute("grf").data_options());
+  const auto make = [&](const SettingValues& more) {
+    ParticleDynamics(data, minute("grf", more).task_options());
+  };
+  expect_error([&] { make({{"flow-loss", "-1"}}); }, "must be finite and 0 or more, got 1 and -1");
+  expect_error([&] { make({{"render-loss", "-0.5"}}); }, "must be finite and 0 or more, got -0.5 and 0");
+  expect_error([&] { make({{"render-loss", "0"}}); }, "nothing to learn");
 }
 
 TEST(ParticleDynamics, RecomputedStepsHaveTheSameGradients) {
@@ -299,7 +387,9 @@ std::vector<double> losses_in(const std::string& folder) {
     const bool step = json["kind"] == "step";
     (step ? steps : epochs).push_back(json["train_loss"]);
     (step ? steps : epochs).push_back(json["train_psnr"]);
+    if (json["step"] > 1) (step ? steps : epochs).push_back(json["train_flow"]);  // after pretraining
     if (!step) epochs.push_back(json["loss"]);
+    if (!step) epochs.push_back(json["flow"]);
   }
   steps.insert(steps.end(), epochs.begin(), epochs.end());
   return steps;
@@ -311,8 +401,8 @@ class SharedParticles : public ::testing::TestWithParam<const char*> {};
 // number.
 TEST_P(SharedParticles, HaveTheLossesOfOneProcess) {
   const TemporaryFolder folder;
-  const ParticleSettings settings =
-      minute(GetParam(), {{"batch", "3"}, {"log-every", "1"}, {"evaluation-windows", "7"}});
+  const ParticleSettings settings = minute(
+      GetParam(), {{"batch", "3"}, {"log-every", "1"}, {"evaluation-windows", "7"}, {"flow-loss", "0.5"}});
   const auto train = [&](const std::string& name, int size, std::int64_t stop_after) {
     Ranks::run_threads(size, [&](const RanksPtr& ranks) {
       std::unique_ptr<RunFolder> own;
@@ -329,7 +419,7 @@ TEST_P(SharedParticles, HaveTheLossesOfOneProcess) {
   train("mixed", 1, 2);
   train("mixed", 3, 0);
   const std::vector<double> expected = losses_in(folder / "one");
-  ASSERT_EQ(expected.size(), 2u * 4 + 3u * 2);
+  ASSERT_EQ(expected.size(), 2u + 3u * 3 + 5u * 2);
   for (const char* name : {"two", "mixed"}) {
     const std::vector<double> found = losses_in(folder / name);
     ASSERT_EQ(found.size(), expected.size()) << name;

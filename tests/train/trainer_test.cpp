@@ -1,4 +1,5 @@
 // The training loop on a toy: it learns, resumes to the same bits, and stops when it must.
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,11 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/random.h"
 #include "support/expect_error.h"
 #include "topomask/error.h"
 #include "topomask/safetensors.h"
 #include "topomask/train.h"
 #include "toy_task.h"
+#include "train/adam.h"
 
 namespace topomask {
 namespace {
@@ -255,6 +258,60 @@ TEST(Schedule, WarmsUpAndFallsAsACosine) {
   EXPECT_NEAR(schedule_factor(55, 100, 10, 0.1), 0.55, 1e-12);  // half way down
   EXPECT_NEAR(schedule_factor(100, 100, 10, 0.1), 0.1, 1e-12);
   EXPECT_DOUBLE_EQ(schedule_factor(3, 4, 0, 1), 1);
+}
+
+TEST(Schedule, BeginsAnew) {
+  TrainOptions whole, parts;
+  parts.restart_step = 30;
+  for (const std::int64_t drop : {0, 20}) {
+    whole.drop_step = parts.drop_step = drop;
+    for (std::int64_t step = 0; step < 100; ++step)
+      EXPECT_DOUBLE_EQ(schedule_factor(parts, step, 100, 5), step < 30
+                                                                 ? schedule_factor(whole, step, 30, 5)
+                                                                 : schedule_factor(whole, step - 30, 70, 5))
+          << step;
+  }
+}
+
+// From there on as a run that starts with those weights, also where it is resumed.
+TEST_F(TrainerTest, RestartsItsOptimiser) {
+  TrainOptions options = quick();
+  options.restart_step = 30;
+  ToyTask whole, stopped;
+  Trainer(whole, options, folder("whole"), {}).run();
+  TrainCallbacks callbacks;
+  std::int64_t done = 0;
+  callbacks.progress = [&](std::int64_t step, std::int64_t, const std::string&) { done = step; };
+  for (const std::int64_t until : {30, 31, 60, 200}) {
+    callbacks.should_stop = [&] { return done >= until; };
+    Trainer trainer(stopped, options, folder("stopped"), {});
+    trainer.resume();
+    trainer.run(callbacks);
+  }
+  expect_same_tensors(folder("whole"), folder("stopped"), kLastCheckpoint);
+  // Plain Adam from the weights of step 30 on, with no memory of what was before.
+  ToyTask before, after;
+  callbacks.should_stop = [&] { return done >= 30; };
+  Trainer(before, options, folder("before"), {}).run(callbacks);
+  {
+    const at::NoGradGuard no_grad;
+    after.slope.copy_(before.slope);
+    after.offset.copy_(before.offset);
+  }
+  Adam adam(after.parameters(), options);
+  for (std::int64_t step = 30; step < 40; ++step) {
+    after.start_epoch(step / 10, step % 10);
+    at::manual_seed(derive_seed(options.seed, static_cast<std::uint64_t>(step)));
+    after.loss().loss.backward();
+    adam.clip_gradients();
+    adam.step(schedule_factor(quick(), step - 30, 170, 10));
+    adam.clear_gradients();
+  }
+  ToyTask until_40;
+  callbacks.should_stop = [&] { return done >= 40; };
+  Trainer(until_40, options, folder("until-40"), {}).run(callbacks);
+  EXPECT_TRUE(after.slope.equal(until_40.slope));
+  EXPECT_TRUE(after.offset.equal(until_40.offset));
 }
 
 }  // namespace
