@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "gpu.h"
+#include "masks/cuda/sparse_product.h"
 #include "masks/gpu.h"
 #include "sample_graphs.h"
 #include "topomask/error.h"
@@ -95,6 +96,18 @@ TEST_P(CudaSparseProduct, EstimatesItsSize) {
   const auto estimated = static_cast<double>(on_gpu.profile().entries);
   const auto counted = static_cast<double>(mask.entries().at(0).pattern->nnz());
   EXPECT_NEAR(estimated, counted, 0.35 * counted + 8);
+}
+
+// Blocks that mark columns take memory for each column: few of them work on a large graph.
+TEST(CudaSparseProducts, MarksColumnsInBoundedMemory) {
+  EXPECT_EQ(cuda::long_row_bitmaps(1'000'000).total(), 0);  // on chip
+  EXPECT_EQ(cuda::long_row_bitmaps(4'000'000).total(), 125'000 * 264);
+  for (const std::int64_t nodes : {std::int64_t{100'000'000}, (std::int64_t{1} << 31) - 1}) {
+    const cuda::LongRowBitmaps bitmaps = cuda::long_row_bitmaps(nodes);
+    EXPECT_GE(32 * bitmaps.words, nodes);
+    EXPECT_GE(bitmaps.blocks, 1);
+    EXPECT_LE(bitmaps.total(), std::int64_t{1} << 27);
+  }
 }
 
 TEST(CudaSparseProducts, IsTheSameAtEveryRun) {

@@ -17,8 +17,8 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
 
 constexpr int kMaxSortedPairs =
     1024;  // of a row that a warp sorts; beyond, a block marks columns in a bitmap
-constexpr int kLongBlocks = 264;
-constexpr std::size_t kMaxSharedBytes = 200 * 1024;
+constexpr std::int64_t kLongBlocks = 264;
+constexpr std::int64_t kMaxSharedBytes = 200 * 1024;
 
 __device__ std::int64_t pairs_of(const SparseRows& query, const SparseRows& key_columns, std::int64_t row) {
   const int lane = WarpTeam().rank();
@@ -322,19 +322,25 @@ cudaError_t launch_backward(const ProductBackwardArguments<T>& a, cudaStream_t s
 
 }  // namespace
 
-std::size_t product_pattern_bitmap_words(std::int64_t num_columns) {
-  const auto words = static_cast<std::size_t>((num_columns + 31) / 32);
-  return 4 * words <= kMaxSharedBytes ? 0 : words * kLongBlocks;
+LongRowBitmaps long_row_bitmaps(std::int64_t num_columns) {
+  constexpr std::int64_t kMaxWords = std::int64_t{1} << 27;  // of all: large graphs have fewer blocks
+  LongRowBitmaps bitmaps;
+  bitmaps.words = (num_columns + 31) / 32;
+  bitmaps.in_shared = 4 * bitmaps.words <= kMaxSharedBytes;
+  bitmaps.blocks =
+      bitmaps.in_shared ? kLongBlocks : std::clamp<std::int64_t>(kMaxWords / bitmaps.words, 1, kLongBlocks);
+  return bitmaps;
 }
 
 cudaError_t product_pattern(const ProductPatternArguments& a, cudaStream_t stream) {
   if (a.num_rows == 0) return cudaSuccess;
   pattern_of_short_rows<<<static_cast<unsigned>((a.num_rows + kWarps - 1) / kWarps), kThreads, 0, stream>>>(
       a);
-  const bool in_shared = product_pattern_bitmap_words(a.query.num_rows) == 0;
-  const std::size_t bytes = in_shared ? 4 * static_cast<std::size_t>((a.query.num_rows + 31) / 32) : 0;
+  const LongRowBitmaps bitmaps = long_row_bitmaps(a.query.num_rows);
+  const std::size_t bytes = bitmaps.in_shared ? 4 * static_cast<std::size_t>(bitmaps.words) : 0;
   if (const cudaError_t status = allow_shared_bytes(pattern_of_long_rows, bytes)) return status;
-  pattern_of_long_rows<<<kLongBlocks, kThreads, bytes, stream>>>(a, in_shared);
+  pattern_of_long_rows<<<static_cast<unsigned>(bitmaps.blocks), kThreads, bytes, stream>>>(a,
+                                                                                           bitmaps.in_shared);
   return cudaGetLastError();
 }
 
