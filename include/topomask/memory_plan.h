@@ -24,11 +24,11 @@ struct ChainCounts {
   double pairs = 0;                           // of entries of Phi and Psi in one column
   double mask_entries = 0;                    // of M
   Ensembles ensembles = Ensembles::shared;
-  std::string source;  // where the numbers come from: a sentence
+  std::int64_t heads = 1;  // of the mask: each has an f of its own
+  std::string source;      // where the numbers come from: a sentence
 
   bool one_hot() const { return ensembles == Ensembles::asymmetric; }
-  // As plan_attention takes it, for one head of the mask.
-  MaskProfile profile() const;
+  MaskProfile profile() const;  // as plan_attention takes it
 };
 
 // `graph`: W, normalised. Of a large graph up to `most` nodes around one in the middle are counted.

@@ -17,7 +17,8 @@
 namespace topomask {
 namespace {
 
-constexpr std::int64_t kRowsOfMask = 1024;  // of M, whose entries are counted
+// Of M, whose entries are counted. A power of two would meet the border of a pilot grid in every other row.
+constexpr std::int64_t kRowsOfMask = 1000;
 
 constexpr double ChainCounts::*kChainSizes[] = {&ChainCounts::nodes,        &ChainCounts::entries,
                                                 &ChainCounts::features,     &ChainCounts::deposits,
@@ -93,6 +94,7 @@ MaskProfile ChainCounts::profile() const {
   MaskProfile mask;
   mask.name = one_hot() ? "grf-asymmetric" : "grf";
   mask.num_nodes = whole(nodes);
+  mask.heads = heads;
   mask.entries = whole(mask_entries);
   mask.entries_counted = false;
   const double keys = one_hot() ? 0 : key_features > 0 ? key_features : features;
@@ -179,7 +181,9 @@ MemoryPlan plan_memory(const ChainCounts& c, const AttentionShape& shape, Engine
     ledger.step(name, lasting, std::max(kTransposing * entries + offsets, 5 * offsets));
   };
   if (!c.one_hot()) transpose("columns of keys", keys);
-  const double values_of_features = wide * (c.features + c.key_features);
+  const auto heads = static_cast<double>(c.heads);
+  // Of several heads twice: head by head, and entry by entry.
+  const double values_of_features = (c.heads == 1 ? 1 : 2) * heads * wide * (c.features + c.key_features);
   const double result = row * d_v, normalisers = wide * pairs * c.nodes;
   if (engine == Engine::feature) {
     if (own_keys || (c.one_hot() && backward)) transpose("columns of queries", c.features);
@@ -201,17 +205,18 @@ MemoryPlan plan_memory(const ChainCounts& c, const AttentionShape& shape, Engine
                   kListingBytes * c.pairs + kOffsetBytes * c.mask_entries + kIndexBytes * c.features);
     }
   }
-  const double values = wide * c.mask_entries;
+  const double values = heads * wide * c.mask_entries;
   ledger.step("values of M", values, values + values_of_features);
   if (!backward) {
     ledger.step("attention", result, result + normalisers + 2 * offsets);
     return ledger.take();
   }
   transpose("columns of M", c.mask_entries);
-  const double dots = pairs * values;
-  // The weights of both halves, the gradients of the values and what they are made of.
-  const double gradients = row * (2 * d + d_v) + 2 * pairs * values + pairs * values + 2 * values;
-  ledger.step("attention", result, result + normalisers + dots + gradients + values_of_features);
+  const double of_pairs = pairs * wide * c.mask_entries;
+  // The product of every entry; the weights of both halves, gradients of the values and what they are made
+  // of.
+  const double gradients = row * (2 * d + d_v) + 3 * of_pairs + 2 * values;
+  ledger.step("attention", result, result + normalisers + of_pairs + gradients + values_of_features);
   return ledger.take();
 }
 

@@ -144,6 +144,12 @@ TEST(MemoryPlan, KnowsWhatIsNotMade) {
   ChainCounts few = round_counts();
   few.pairs = 5e8;
   EXPECT_EQ(lasting(plan_memory(few, round_shape(), Engine::mask, false), "products of M"), 12e9 + 4e9);
+  ChainCounts own_f = round_counts();
+  own_f.heads = 4;
+  AttentionShape heads = round_shape();
+  heads.heads = 4;
+  EXPECT_EQ(lasting(plan_memory(own_f, heads, Engine::mask, false), "values of M"), 4 * 6e9);
+  EXPECT_EQ(own_f.profile().heads, 4);
   ChainCounts one_hot = round_counts();
   one_hot.ensembles = Ensembles::asymmetric;
   EXPECT_EQ(lasting(plan_memory(one_hot, round_shape(), Engine::mask, false), "columns of keys"), -1);

@@ -31,7 +31,6 @@
 #include "options/options.h"
 #include "progress.h"
 #include "table.h"
-#include "topomask/cost_model.h"
 #include "topomask/device.h"
 #include "topomask/masks.h"
 #include "topomask/memory_plan.h"
@@ -110,8 +109,7 @@ class AttentionBench {
 // Whether it fits is known before anything is allocated on the GPU, and of a large family of graphs before
 // the graph is made.
 void AttentionBench::foresee(const ChainCounts& counts, const AttentionShape& shape) {
-  const AttentionPlan plan =
-      plan_attention(counts.profile(), shape, command_.attention, rates_of(command_.device));
+  const AttentionPlan plan = plan_attention(counts.profile(), shape, command_.attention);
   const bool forms_mask =
       std::any_of(plan.candidates.begin(), plan.candidates.end(), [](const PlanCandidate& candidate) {
         return candidate.engine == Engine::mask && candidate.admissible;
