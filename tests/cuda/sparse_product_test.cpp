@@ -110,6 +110,32 @@ TEST(CudaSparseProducts, MarksColumnsInBoundedMemory) {
   }
 }
 
+// A graph whose columns are not marked on chip, with long rows at its end that reach back to its beginning.
+TEST(CudaSparseProducts, IsTheCpusOnALargeGraph) {
+  TOPOMASK_NEEDS_GPU();
+  constexpr std::int64_t kNodes = 1'700'000, kCrowd = 400;
+  ASSERT_GT(cuda::long_row_bitmaps(kNodes).total(), 0);
+  const auto crowd_member = [](std::int64_t i) { return i < 3 ? i : kNodes - kCrowd + i; };
+  CsrArrays rows;
+  for (std::int64_t node = 0; node < kNodes; ++node) {
+    if (node < 3 || node >= kNodes - kCrowd + 3) {
+      for (std::int64_t i = 0; i < kCrowd; ++i) {
+        if (crowd_member(i) == node) continue;
+        rows.col.push_back(static_cast<std::int32_t>(crowd_member(i)));
+        rows.weight.push_back(1.0f / kCrowd);
+      }
+    }
+    rows.row_ptr.push_back(static_cast<std::int64_t>(rows.col.size()));
+  }
+  const Graph graph = Graph::from_csr(std::move(rows), false);
+  const FeatureOptions options{.walks = testing::geometric_walks(48, 6, 0.3)};
+  const at::Tensor f = at::ones({1, 7});
+  const GrfMask here(graph, options, f), there(graph.to(kGpu), options, f.to(kGpu));
+  const SparseEntries expected = here.entries().at(0), got = there.entries().at(0);
+  expect_same_pattern(*got.pattern, *expected.pattern);
+  EXPECT_TRUE(at::equal(got.values.cpu(), expected.values));
+}
+
 TEST(CudaSparseProducts, IsTheSameAtEveryRun) {
   TOPOMASK_NEEDS_GPU();
   const Graph graph = normalise(barabasi_albert(3000, 3, 5), Normalisation::symmetric).to(kGpu);
