@@ -62,6 +62,7 @@ struct RankPlanOptions {
   std::int64_t values = 64;                           // d, value channels of a head
   bool learned = true;                                // with a backward pass, and gradients of f
   std::string device = "cpu";                         // a device_profile
+  at::ScalarType dtype = at::kFloat;                  // of q, k and v; float32 between ranks
   double link_bandwidth = 0;                          // bytes per second that a rank sends; 0: the profile's
   std::int64_t most_counted = std::int64_t{1} << 20;  // nodes of a graph that is counted as it is
 };
@@ -91,6 +92,7 @@ struct RankPlan {
   std::string to_string() const;
 };
 
+// One rank on a GPU is planned as attention without ranks (memory_plan.h).
 // `graph`: as load_graph takes it; a family of graphs (graph_family.h) may be far too large to be made.
 // `progress(done, total)` may be empty.
 RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,

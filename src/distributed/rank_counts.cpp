@@ -15,7 +15,8 @@
 namespace topomask {
 namespace {
 
-constexpr std::int64_t kSampledRows = 4096;  // of M, whose entries are counted
+// Of M, whose entries are counted. A power of two would meet the border of a pilot grid too often.
+constexpr std::int64_t kSampledRows = 4000;
 
 constexpr RankCountField kCountFields[] = {{"nodes", &RankCounts::nodes},
                                            {"entries", &RankCounts::entries},

@@ -12,6 +12,7 @@
 #include "distributed/walk_messages.h"
 #include "graph/part_rows.h"
 #include "topomask/device_profile.h"
+#include "topomask/memory_plan.h"
 
 namespace topomask {
 namespace {
@@ -117,6 +118,40 @@ std::vector<RankMemory> memory_of(const RankCounts& c, const RankPlanOptions& op
   return parts;
 }
 
+// Attention in one process on a GPU: what is there at the highest point.
+std::vector<RankMemory> memory_of_one(const RankCounts& c, const RankPlanOptions& options, Engine engine,
+                                      const DeviceProfile& device) {
+  ChainCounts counts;
+  counts.nodes = c.nodes;
+  counts.entries = c.entries;
+  counts.features = c.features;
+  counts.deposits = c.deposits;
+  counts.key_features = c.key_features;
+  counts.key_deposits = c.key_deposits;
+  counts.pairs = c.pairs;
+  counts.mask_entries = c.mask_entries;
+  counts.ensembles = options.features.ensembles;
+  counts.heads = options.heads;
+  AttentionShape shape;
+  shape.heads = options.heads;
+  shape.num_nodes = static_cast<std::int64_t>(c.nodes);
+  shape.d = options.channels;
+  shape.d_v = options.values;
+  shape.dtype = options.dtype;
+  const MemoryPlan plan = plan_memory(counts, shape, engine, options.learned);
+  std::vector<RankMemory> parts = {{"program", device.program}};
+  double held = 0;
+  for (const MemoryStep& step : plan.steps) {
+    if (step.peak == plan.peak) {
+      parts.push_back({step.name, plan.peak - held});
+      break;
+    }
+    parts.push_back({step.name, step.lasting});
+    held += step.lasting;
+  }
+  return parts;
+}
+
 double compute_seconds(const RankCounts& counts, const RankPlanOptions& options, Engine engine,
                        const DeviceProfile& device) {
   constexpr std::int64_t kAny = std::int64_t{1} << 62;
@@ -134,6 +169,7 @@ double compute_seconds(const RankCounts& counts, const RankPlanOptions& options,
   AttentionShape shape;
   shape.heads = options.heads;
   shape.num_nodes = mask.num_nodes;
+  shape.dtype = options.dtype;
   shape.d = options.channels;
   shape.d_v = options.values;
   shape.device = c10::Device(device.type);
@@ -180,6 +216,9 @@ RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
   check(std::isfinite(options.link_bandwidth) && options.link_bandwidth >= 0,
         "plan_ranks: the bandwidth must be positive, got {}", options.link_bandwidth);
   check(options.most_counted >= 1, "plan_ranks: most_counted must be positive, got {}", options.most_counted);
+  check(options.dtype == at::kFloat || options.ranks == 1,
+        "plan_ranks: ranks work in float32, got {} for {} of them", c10::toString(options.dtype),
+        options.ranks);
   check_walk_options(options.features.walks);
   const DeviceProfile& device = device_profile(options.device);
   const RankSurvey survey = survey_ranks(graph, options, progress);
@@ -197,7 +236,8 @@ RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
   plan.engine = engine_for({survey.mean.pairs, survey.mean.features + keys},
                            static_cast<double>(options.channels), static_cast<double>(options.values));
   plan.route = route_of(survey.mean, options);
-  plan.memory = memory_of(survey.largest, options, plan.engine, device);
+  const bool alone = options.ranks == 1 && device.type != c10::DeviceType::CPU;
+  plan.memory = (alone ? memory_of_one : memory_of)(survey.largest, options, plan.engine, device);
   for (const auto& [use, bytes] : plan.memory) plan.memory_total += bytes;
   plan.memory_limit = device.memory;
   plan.link_bandwidth = options.link_bandwidth > 0 ? options.link_bandwidth : device.link_bandwidth;
@@ -250,7 +290,8 @@ std::string RankPlan::to_string() const {
   text += fmt::format("\n{:<24}{:>14}\n", "memory, largest rank", bytes_text(memory_total));
   for (const auto& [use, bytes] : memory) text += fmt::format("  {:<22}{:>14}\n", use, bytes_text(bytes));
   if (memory_limit > 0 && memory_total > memory_limit) {
-    text += fmt::format("It does not fit: the device has {}. Take more ranks.\n", bytes_text(memory_limit));
+    text += fmt::format("It does not fit: the device has {}. Take more ranks{}.\n", bytes_text(memory_limit),
+                        ranks == 1 ? " or fewer walks" : "");
   }
   text += fmt::format("\n{:<24}{:>14}\n", "forward pass", seconds_text(seconds_forward));
   text += fmt::format("  {:<22}{:>14}\n", "computing", seconds_text(seconds_compute));

@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "graph/cpu/limits.h"
+#include "graph/cpu/transform.h"
 #include "graph/part_rows.h"
 #include "topomask/graph_family.h"
 
@@ -149,43 +150,6 @@ RankSurvey survey_family(const GraphFamily& family, const RankPlanOptions& optio
   return survey;
 }
 
-// The nodes nearest to one in the middle, with the edges between them; their order stays.
-Graph ball_of(const CsrView& rows, bool directed, std::int64_t most) {
-  std::vector<char> inside(static_cast<std::size_t>(rows.num_nodes), 0);
-  std::vector<std::int32_t> queue;
-  const auto add = [&](std::int64_t node) {
-    if (inside[static_cast<std::size_t>(node)] != 0 || static_cast<std::int64_t>(queue.size()) >= most)
-      return;
-    inside[static_cast<std::size_t>(node)] = 1;
-    queue.push_back(static_cast<std::int32_t>(node));
-  };
-  std::size_t next = 0;
-  for (std::int64_t k = 0; k < rows.num_nodes && static_cast<std::int64_t>(queue.size()) < most; ++k) {
-    add((rows.num_nodes / 2 + k) % rows.num_nodes);  // of another component, where one is done
-    for (; next < queue.size(); ++next) {
-      for (std::int64_t e = rows.row_ptr[queue[next]]; e < rows.row_ptr[queue[next] + 1]; ++e)
-        add(rows.col[e]);
-    }
-  }
-  std::vector<std::int32_t> number(static_cast<std::size_t>(rows.num_nodes), -1);
-  std::int32_t count = 0;
-  for (std::size_t i = 0; i < inside.size(); ++i) {
-    if (inside[i] != 0) number[i] = count++;
-  }
-  CsrArrays found;
-  for (std::int64_t i = 0; i < rows.num_nodes; ++i) {
-    if (inside[static_cast<std::size_t>(i)] == 0) continue;
-    for (std::int64_t e = rows.row_ptr[i]; e < rows.row_ptr[i + 1]; ++e) {
-      const std::int32_t to = number[static_cast<std::size_t>(rows.col[e])];
-      if (to < 0) continue;
-      found.col.push_back(to);
-      found.weight.push_back(rows.weight[e]);
-    }
-    found.row_ptr.push_back(static_cast<std::int64_t>(found.col.size()));
-  }
-  return Graph::from_csr(std::move(found), directed);
-}
-
 // Own nodes of a shard and the edges between them. Its columns are local: those of others come last.
 Graph inner_graph(const Shard& shard) {
   const std::int64_t own = shard.nodes.numel();
@@ -267,13 +231,14 @@ RankSurvey survey_ranks(const std::string& graph, const RankPlanOptions& options
         index->shards.begin();
     const Graph inner = inner_graph(read_shard(*folder, largest));
     if (progress) progress(1, 3);
-    const Graph ball = ball_of(inner.view(), inner.directed, std::min(kPilotNodes, options.most_counted));
-    RankSurvey survey = survey_by_ratios(index->shards, ball, options);
+    const Graph pilot =
+        Graph::from_csr(ball(inner.view(), std::min(kPilotNodes, options.most_counted)), inner.directed);
+    RankSurvey survey = survey_by_ratios(index->shards, pilot, options);
     survey.source = fmt::format(
         "rows and halos of the {} shards of {}; walks and the mask by their ratio to these, counted on {} "
         "nodes of "
         "shard {} cut into {} parts",
-        index->parts, *folder, ball.num_nodes(), largest, kBallParts);
+        index->parts, *folder, pilot.num_nodes(), largest, kBallParts);
     return survey;
   }
 
@@ -290,14 +255,14 @@ RankSurvey survey_ranks(const std::string& graph, const RankPlanOptions& options
   }
   if (progress) progress(1, 3);
   if (loaded.graph.num_nodes() > options.most_counted) {
-    const Graph ball =
-        ball_of(loaded.graph.view(), loaded.graph.directed, std::min(kPilotNodes, options.most_counted));
-    survey = survey_by_ratios(summarise(loaded.graph, partition).parts, ball, options);
+    const Graph pilot = Graph::from_csr(
+        ball(loaded.graph.view(), std::min(kPilotNodes, options.most_counted)), loaded.graph.directed);
+    survey = survey_by_ratios(summarise(loaded.graph, partition).parts, pilot, options);
     survey.source = fmt::format(
         "rows and halos of this graph cut by {}; walks and the mask by their ratio to these, counted on {} "
         "of its "
         "nodes cut into {} parts",
-        word_of(options.method), ball.num_nodes(), kBallParts);
+        word_of(options.method), pilot.num_nodes(), kBallParts);
     return survey;
   }
   const Pilot all = run_pilot_cut(loaded.graph, partition, options);

@@ -52,12 +52,10 @@ struct PatternPasses {
   PatternPasses(const SparsePattern& query, const SparsePattern& key, std::int64_t num_rows,
                 std::int64_t row_step) {
     const at::TensorOptions ints = query.col.options();
-    const std::int64_t words =
-        static_cast<std::int64_t>(cuda::product_pattern_bitmap_words(query.num_nodes()));
     count = at::empty({num_rows}, ints);
     long_rows = at::empty({num_rows}, ints);
     num_long = at::zeros({1}, ints);
-    bitmap = at::zeros({words}, ints);
+    bitmap = at::zeros({cuda::long_row_bitmaps(query.num_nodes()).total()}, ints);
     arguments.query = rows_of(query);
     arguments.key_columns = transposed_rows_of(key);
     arguments.num_rows = num_rows;

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "core/cuda/primitives.h"
@@ -350,13 +351,11 @@ WalkFeatures assemble(std::vector<SampledRows> pieces, std::int64_t num_nodes, i
   features.exact = exact;
   const auto joined = [&](at::Tensor SampledRows::*part) {
     if (pieces.size() == 1) return pieces[0].*part;
+    // No piece is needed twice: memory never holds more than one array both in pieces and joined.
     std::vector<at::Tensor> parts;
-    for (const SampledRows& piece : pieces) parts.push_back(piece.*part);
+    for (SampledRows& piece : pieces) parts.push_back(std::exchange(piece.*part, {}));
     return at::cat(parts);
   };
-  features.col = joined(&SampledRows::col);
-  features.hop = joined(&SampledRows::hop);
-  features.load = joined(&SampledRows::load);
   // Offsets of later pieces follow those of earlier ones, whose last is their first.
   std::int64_t entries = 0, deposits = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -369,8 +368,11 @@ WalkFeatures assemble(std::vector<SampledRows> pieces, std::int64_t num_nodes, i
     entries += nnz;
     deposits += count;
   }
-  features.row_ptr = joined(&SampledRows::row_ptr);
   features.deposit_ptr = joined(&SampledRows::deposit_ptr);
+  features.row_ptr = joined(&SampledRows::row_ptr);
+  features.col = joined(&SampledRows::col);
+  features.hop = joined(&SampledRows::hop);
+  features.load = joined(&SampledRows::load);
   return features;
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "gpu.h"
+#include "masks/cuda/sparse_product.h"
 #include "masks/gpu.h"
 #include "sample_graphs.h"
 #include "topomask/error.h"
@@ -95,6 +96,44 @@ TEST_P(CudaSparseProduct, EstimatesItsSize) {
   const auto estimated = static_cast<double>(on_gpu.profile().entries);
   const auto counted = static_cast<double>(mask.entries().at(0).pattern->nnz());
   EXPECT_NEAR(estimated, counted, 0.35 * counted + 8);
+}
+
+// Blocks that mark columns take memory for each column: few of them work on a large graph.
+TEST(CudaSparseProducts, MarksColumnsInBoundedMemory) {
+  EXPECT_EQ(cuda::long_row_bitmaps(1'000'000).total(), 0);  // on chip
+  EXPECT_EQ(cuda::long_row_bitmaps(4'000'000).total(), 125'000 * 264);
+  for (const std::int64_t nodes : {std::int64_t{100'000'000}, (std::int64_t{1} << 31) - 1}) {
+    const cuda::LongRowBitmaps bitmaps = cuda::long_row_bitmaps(nodes);
+    EXPECT_GE(32 * bitmaps.words, nodes);
+    EXPECT_GE(bitmaps.blocks, 1);
+    EXPECT_LE(bitmaps.total(), std::int64_t{1} << 27);
+  }
+}
+
+// A graph whose columns are not marked on chip, with long rows at its end that reach back to its beginning.
+TEST(CudaSparseProducts, IsTheCpusOnALargeGraph) {
+  TOPOMASK_NEEDS_GPU();
+  constexpr std::int64_t kNodes = 1'700'000, kCrowd = 400;
+  ASSERT_GT(cuda::long_row_bitmaps(kNodes).total(), 0);
+  const auto crowd_member = [](std::int64_t i) { return i < 3 ? i : kNodes - kCrowd + i; };
+  CsrArrays rows;
+  for (std::int64_t node = 0; node < kNodes; ++node) {
+    if (node < 3 || node >= kNodes - kCrowd + 3) {
+      for (std::int64_t i = 0; i < kCrowd; ++i) {
+        if (crowd_member(i) == node) continue;
+        rows.col.push_back(static_cast<std::int32_t>(crowd_member(i)));
+        rows.weight.push_back(1.0f / kCrowd);
+      }
+    }
+    rows.row_ptr.push_back(static_cast<std::int64_t>(rows.col.size()));
+  }
+  const Graph graph = Graph::from_csr(std::move(rows), false);
+  const FeatureOptions options{.walks = testing::geometric_walks(48, 6, 0.3)};
+  const at::Tensor f = at::ones({1, 7});
+  const GrfMask here(graph, options, f), there(graph.to(kGpu), options, f.to(kGpu));
+  const SparseEntries expected = here.entries().at(0), got = there.entries().at(0);
+  expect_same_pattern(*got.pattern, *expected.pattern);
+  EXPECT_TRUE(at::equal(got.values.cpu(), expected.values));
 }
 
 TEST(CudaSparseProducts, IsTheSameAtEveryRun) {

@@ -4,7 +4,9 @@
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <torch/csrc/autograd/autograd.h>
+#include <algorithm>
 
 #include <mutex>
 #include <numeric>
@@ -238,6 +240,34 @@ TEST(RankPlan, OfABillionNodesOnGpus) {
   EXPECT_THAT(plan_ranks("grid:31623x31623", crowded).to_string(), HasSubstr("It does not fit"));
   options.link_bandwidth = plan.link_bandwidth / 1000;
   EXPECT_GT(plan_ranks("grid:31623x31623", options).seconds_exchange, 100 * plan.seconds_exchange);
+}
+
+// One rank is attention without ranks: the memory is that of memory_plan.h.
+TEST(RankPlan, OfOneGpu) {
+  RankPlanOptions options;
+  options.ranks = 1;
+  options.device = "h200";
+  options.features = walks_of(Ensembles::shared);
+  options.channels = options.values = 32;
+  options.learned = false;
+  options.most_counted = 1 << 14;
+  const RankPlan wide = plan_ranks("grid:10000x10000", options);
+  options.dtype = at::kBFloat16;
+  const RankPlan plan = plan_ranks("grid:10000x10000", options);
+  const auto bytes = [](const RankPlan& of, std::string_view use) {
+    const auto found = std::find_if(of.memory.begin(), of.memory.end(),
+                                    [&](const RankMemory& part) { return part.use == use; });
+    return found == of.memory.end() ? -1 : found->bytes;
+  };
+  EXPECT_EQ(bytes(plan, "q, k and v"), 3 * 6.4e9);
+  EXPECT_EQ(bytes(wide, "q, k and v"), 3 * 12.8e9);
+  EXPECT_NEAR(bytes(plan, "graph"), 4e9, 0.05e9);
+  double sum = 0;
+  for (const RankMemory& part : plan.memory) sum += part.bytes;
+  EXPECT_EQ(sum, plan.memory_total);
+  EXPECT_GT(wide.memory_total, plan.memory_total + 19e9);
+  options.ranks = 2;
+  expect_error([&] { plan_ranks("grid:10000x10000", options); }, "ranks work in float32, got BFloat16");
 }
 
 TEST(RankPlan, OneSentencePerMistake) {

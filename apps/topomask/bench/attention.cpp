@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/attention_peers.h"
 #include "bench/attention_report.h"
@@ -32,6 +33,7 @@
 #include "table.h"
 #include "topomask/device.h"
 #include "topomask/masks.h"
+#include "topomask/memory_plan.h"
 #include "topomask/theory.h"
 
 namespace topomask::cli {
@@ -89,6 +91,7 @@ class AttentionBench {
            const std::array<std::string, 2>& reasons);
   void add_engines();
   void add_peers();
+  void foresee(const ChainCounts& counts, const AttentionShape& shape);
   double least_bytes(const BenchRow& row) const;
   at::Tensor once(std::size_t row) const;
 
@@ -103,30 +106,61 @@ class AttentionBench {
   std::vector<Attend> attend_;  // one for each row of the report
 };
 
+// Whether it fits is known before anything is allocated on the GPU, and of a large family of graphs before
+// the graph is made.
+void AttentionBench::foresee(const ChainCounts& counts, const AttentionShape& shape) {
+  const AttentionPlan plan = plan_attention(counts.profile(), shape, command_.attention);
+  const bool forms_mask =
+      std::any_of(plan.candidates.begin(), plan.candidates.end(), [](const PlanCandidate& candidate) {
+        return candidate.engine == Engine::mask && candidate.admissible;
+      });
+  const MemoryPlan memory =
+      plan_memory(counts, shape, forms_mask ? Engine::mask : Engine::feature, !command_.forward_only);
+  const auto free = static_cast<double>(free_memory(command_.device));
+  check(memory.peak <= free,
+        "bench attention: {} takes about {} of memory ('{}' is the highest step), but {} are free on {}; "
+        "take fewer walks, a larger --p-halt or a smaller --d",
+        command_.graph.spec, format_bytes(memory.peak), memory.highest().name, format_bytes(free),
+        command_.device.str());
+  report_.memory = memory;
+  report_.memory_source = counts.source;
+}
+
 AttentionBench::AttentionBench(const BenchAttentionCommand& command) : command_(command) {
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
-  const Graph graph = command.graph.load().to(command.device);
+  AttentionShape shape{command.batch, command.heads, 0, command.d, command.d, command.dtype, command.device};
+  const auto start_with = [&](const ChainCounts& counts) {
+    shape.num_nodes = static_cast<std::int64_t>(counts.nodes);
+    foresee(counts, shape);
+  };
+  const bool on_gpu = command.device.is_cuda();
+  std::optional<ChainCounts> counts;
+  if (on_gpu) counts = count_chain(command.graph.spec, command.graph.normalisation, options);
+  if (counts) start_with(*counts);
+  Graph graph = command.graph.load_raw();
   check(graph.num_nodes() > 0, "--graph: '{}' has no nodes", command.graph.spec);
+  if (on_gpu && !counts) start_with(count_chain(normalise(graph, command.graph.normalisation), options));
+  graph = normalise(graph.to(command.device), command.graph.normalisation);
+  shape.num_nodes = graph.num_nodes();
   at::manual_seed(command.run.seed);
+  // A GPU draws in any type; the CPU rounds numbers that were drawn in float32.
   const auto random = [&] {
     return at::randn({command.batch, command.heads, graph.num_nodes(), command.d},
-                     at::TensorOptions(at::kFloat).device(command.device))
+                     at::TensorOptions(on_gpu ? command.dtype : at::kFloat).device(command.device))
         .to(command.dtype);
   };
   // f is a parameter of the model: it keeps full precision beside half-precision q, k and v.
   const at::ScalarType parameters = command.dtype == at::kDouble ? at::kDouble : at::kFloat;
   operands_ = {random(), random(), random(),
                at::tensor(feature_modulation(kernel, options), at::kDouble).to(command.device, parameters)};
-  grad_out_ = random();
+  if (!command.forward_only) grad_out_ = random();
 
   auto start = Clock::now();
   features_ = sample_features(graph, options);
   mask_ = std::make_shared<const GrfMask>(std::vector<GraphFeatures>{features_}, operands_.modulation);
   synchronise(command.device);
   walks_seconds_ = seconds_since(start);
-  AttentionShape shape{command.batch, command.heads, graph.num_nodes(), command.d, command.d, command.dtype};
-  shape.device = command.device.type();
   // What the mask engine could do decides whether its pattern may be formed at all.
   report_.plan = plan_attention(*mask_, shape, command.attention);
   for (const PlanCandidate& candidate : report_.plan.candidates) {
@@ -227,7 +261,8 @@ void AttentionBench::add_peers() {
           UnfusedAttention::predicted_bytes(static_cast<double>(mask_entries_), element, backward));
     }
     const at::NoGradGuard no_grad;
-    unfused = std::make_shared<const UnfusedAttention>(*mask_->entries().front().pattern);
+    if (wanted("unfused"))
+      unfused = std::make_shared<const UnfusedAttention>(*mask_->entries().front().pattern);
   }
   add(
       "unfused", true, walks_seconds_ + pattern_seconds_,
@@ -260,6 +295,7 @@ at::Tensor AttentionBench::once(std::size_t row) const {
 
 void AttentionBench::run() {
   std::vector<BenchRow>& rows = report_.rows;
+  report_.peak_bytes = peak_memory(command_.device);  // until here
   report_.limits = measure_limits(command_.device, command_.dtype);
   Progress progress("bench", command_.run.quiet);
   const auto total = static_cast<std::int64_t>(rows.size() + 1) * (command_.repeats + 1);
@@ -278,6 +314,7 @@ void AttentionBench::run() {
     const at::Tensor out = once(i);
     synchronise(command_.device);
     const double seconds = seconds_since(start);
+    report_.peak_bytes = std::max(report_.peak_bytes, peak_memory(command_.device));
     rows[i].work.bytes = least_bytes(rows[i]);
     // Our kernels count what they do, torch's do not.
     if (rows[i].name.starts_with("grf-")) {
@@ -285,9 +322,10 @@ void AttentionBench::run() {
     }
     rows[i].peak_bytes = command_.device.is_cuda() ? peak_memory(command_.device) - held : memory.bytes();
     if (rows[i].has_modulation) {
-      if (!reference.defined()) reference = out;
-      rows[i].difference =
-          (out - reference).abs().max().item<double>() / reference.abs().max().item<double>();
+      rows[i].difference = reference.defined() ? (out - reference).abs().max().item<double>() /
+                                                     reference.abs().max().item<double>()
+                                               : 0;
+      if (!reference.defined() && i + 1 < rows.size()) reference = out;
     }
     const double affordable = std::floor(command_.budget / seconds);
     repeats[i] = static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(command_.repeats)));
@@ -388,6 +426,8 @@ void add_bench_attention_command(CLI::App& bench) {
       "A masked pass computes Phi and M for the current f, and the gradient of f; walks and patterns are not "
       "timed.\n"
       "Peak memory: resident memory added by the first run, set-up excluded.\n"
+      "On a GPU the memory of the whole, from the graph on, is foreseen: what does not fit is refused at "
+      "once.\n"
       "times NAME: median divided by that of the first row.\n"
       "of bytes/s: q, k, v, the result and the mask moved once (three times with gradients), as a share of a "
       "copy.\n"

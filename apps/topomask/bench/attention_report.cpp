@@ -69,6 +69,15 @@ Json AttentionReport::to_json() const {
   json["plan"] = plan_json(plan);
   json["ratios"] = ratios();
   json["refresh_seconds"] = refresh.empty() ? Json() : Json(summarise_times(refresh).median);
+  if (!memory.steps.empty()) {
+    Json steps = Json::array();
+    for (const MemoryStep& step : memory.steps)
+      steps.push_back({{"name", step.name}, {"lasting", step.lasting}, {"peak", step.peak}});
+    json["memory"] = {{"predicted_peak", memory.peak},
+                      {"measured_peak", peak_bytes},
+                      {"source", memory_source},
+                      {"steps", std::move(steps)}};
+  }
   json["setting"] = setting;
   json["setting"]["spread"] = "largest - smallest";
   json["setting"]["peak"] = "memory added by the first run: resident, or held by torch on a GPU";
@@ -107,6 +116,10 @@ void AttentionReport::print() const {
     const double seconds = summarise_times(refresh).median, share = seconds / median("grf-mask", false);
     fmt::print("new values of Phi and M for another f: {}{}\n", format_seconds(seconds),
                std::isfinite(share) ? fmt::format(", {:.2f} of grf-mask forward", share) : "");
+  }
+  if (!memory.steps.empty()) {
+    fmt::print("memory of the whole: predicted {}, measured {} ({})\n{}", format_bytes(memory.peak),
+               format_bytes(static_cast<double>(peak_bytes)), memory_source, memory.to_string());
   }
   fmt::print("{}\n{} thread(s), {}, topomask {}\n", in_words(setting), num_threads(), cpu_model(),
              program_version());

@@ -9,6 +9,7 @@
 
 #include "bench/device_limits.h"
 #include "topomask/attention.h"
+#include "topomask/memory_plan.h"
 
 namespace topomask::cli {
 
@@ -31,6 +32,10 @@ struct AttentionReport {
   std::vector<BenchRow> rows;
   std::vector<double> refresh;  // seconds for new values of Phi and M; empty where M is not formed
   AttentionPlan plan;
+  // On a GPU: of the whole, graph and operands included, predicted beforehand and measured.
+  MemoryPlan memory;
+  std::string memory_source;
+  std::int64_t peak_bytes = 0;
   DeviceLimits limits;
   nlohmann::ordered_json setting;
 

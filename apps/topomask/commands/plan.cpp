@@ -219,7 +219,10 @@ void add_plan_command(CLI::App& app) {
       "Examples:\n"
       "  topomask plan --graph grid:32x32 --error 0.05 --confidence 0.99 --for all-entries\n"
       "  topomask plan --graph mesh.ply --kernel diffusion:sigma2=2 --m 32 --d 64 --json\n"
-      "  topomask plan --ranks 64 --device h200 --graph grid:31623x31623 --heads 8");
+      "  topomask plan --ranks 64 --device h200 --graph grid:31623x31623 --heads 8\n"
+      "  topomask plan --ranks 1 --device h200 --graph grid:10000x10000 --walks 4 --p-halt 0.5 --max-hops 3 "
+      "--m 32 --d 32\n"
+      "                --dtype bfloat16 --fixed-f");
   sub->callback([command] { run_plan(*command); });
 }
 

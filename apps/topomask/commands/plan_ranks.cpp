@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "options/choices.h"
+#include "options/dtypes.h"
 #include "progress.h"
 #include "topomask/device_profile.h"
 
@@ -35,6 +36,7 @@ nlohmann::ordered_json rank_plan_json(const std::string& graph, const RankPlanOp
           {"nodes", plan.nodes},
           {"ranks", plan.ranks},
           {"device", options.device},
+          {"dtype", word_of(options.dtype)},
           {"source", plan.source},
           {"scaled", plan.scaled},
           {"engine", word_of(plan.engine)},
@@ -99,6 +101,9 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
       ->type_name("BYTES")
       ->needs(ranks)
       ->group(kRankPlanGroup);
+  add_choice(command, kRankPlanGroup, "--dtype", plan.dtype,
+             "Data type of q, k and v with --ranks 1; several ranks work in float32");
+  command.get_option("--dtype")->needs(ranks);
   add_choice(command, kRankPlanGroup, "--partition", plan.method,
              "How the graph is cut; shards:FOLDER with one shard per rank is cut already");
   command.get_option("--partition")->needs(ranks);
@@ -115,8 +120,8 @@ void run_rank_plan(const RunOptions& run, const std::string& graph, const RankPl
   }
   if (run.quiet) return;
   fmt::print("{}", plan.to_string());
-  fmt::print("{} head{}, m = {} query/key features, d = {} value channels, float32, {}; {}\n", options.heads,
-             options.heads == 1 ? "" : "s", options.channels, options.values,
+  fmt::print("{} head{}, m = {} query/key features, d = {} value channels, {}, {}; {}\n", options.heads,
+             options.heads == 1 ? "" : "s", options.channels, options.values, word_of(options.dtype),
              options.learned ? "with a backward pass" : "forward alone",
              device_profile(options.device).description);
 }

@@ -18,7 +18,7 @@ struct RankPlanFlags {
  private:
   static RankPlanOptions without_ranks();
 };
-// --ranks, --device, --walks, --heads, --partition, --link-bandwidth; all but the first need --ranks
+// --ranks, --device, --dtype, --walks, --heads, --partition, --link-bandwidth; all but the first need --ranks
 void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags);
 // `plan` includes what the other options of the command set.
 void run_rank_plan(const RunOptions& run, const std::string& graph, const RankPlanOptions& plan);

@@ -59,6 +59,27 @@ CsrArrays subgraph(const CsrView& graph, const std::vector<std::int32_t>& kept) 
   return result;
 }
 
+CsrArrays ball(const CsrView& graph, std::int64_t most) {
+  std::vector<bool> inside(static_cast<std::size_t>(graph.num_nodes), false);
+  std::vector<std::int32_t> kept;
+  const auto full = [&] { return static_cast<std::int64_t>(kept.size()) >= most; };
+  const auto add = [&](std::int64_t node) {
+    if (inside[node] || full()) return;
+    inside[node] = true;
+    kept.push_back(static_cast<std::int32_t>(node));
+  };
+  std::size_t next = 0;
+  for (std::int64_t k = 0; k < graph.num_nodes && !full(); ++k) {
+    add((graph.num_nodes / 2 + k) % graph.num_nodes);
+    for (; next < kept.size() && !full(); ++next) {
+      for (std::int64_t e = graph.row_ptr[kept[next]]; e < graph.row_ptr[kept[next] + 1]; ++e)
+        add(graph.col[e]);
+    }
+  }
+  std::sort(kept.begin(), kept.end());
+  return subgraph(graph, kept);
+}
+
 CsrArrays permute(const CsrView& graph, const std::vector<std::int32_t>& order) {
   std::vector<std::int32_t> position(order.size());
   std::vector<std::int64_t> degree(order.size() + 1, 0);

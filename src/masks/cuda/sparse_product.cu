@@ -17,8 +17,8 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
 
 constexpr int kMaxSortedPairs =
     1024;  // of a row that a warp sorts; beyond, a block marks columns in a bitmap
-constexpr int kLongBlocks = 264;
-constexpr std::size_t kMaxSharedBytes = 200 * 1024;
+constexpr std::int64_t kLongBlocks = 264;
+constexpr std::int64_t kMaxSharedBytes = 200 * 1024;
 
 __device__ std::int64_t pairs_of(const SparseRows& query, const SparseRows& key_columns, std::int64_t row) {
   const int lane = WarpTeam().rank();
@@ -66,11 +66,13 @@ __global__ void __launch_bounds__(kThreads)
   if (a.col == nullptr && team.rank() == 0) a.count[r] = entries;
 }
 
-// One block a row: a bit for every column. Blocks share the list of rows; each leaves its bitmap clear.
+// One block a row: a bit for every column, read back between the first and the last that the row has. Blocks
+// share the list of rows; each leaves its bitmap clear.
 __global__ void __launch_bounds__(kThreads)
     pattern_of_long_rows(const __grid_constant__ ProductPatternArguments a, bool in_shared) {
   extern __shared__ unsigned shared_bitmap[];
   __shared__ int partial[kWarpSize];
+  __shared__ unsigned low, high;  // words of the first and the last column
   const BlockTeam team{partial};
   const std::int64_t words = (a.query.num_rows + 31) / 32;
   unsigned* bitmap = in_shared ? shared_bitmap : a.bitmap + blockIdx.x * words;
@@ -81,18 +83,33 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = team.rank() / kWarpSize, lane = team.rank() % kWarpSize;
   for (unsigned index = blockIdx.x; index < *a.num_long; index += gridDim.x) {
     const std::int64_t r = a.long_rows[index], row = r * a.row_step;
+    if (team.rank() == 0) {
+      low = ~0u;
+      high = 0;
+    }
+    team.sync();
+    unsigned own_low = ~0u, own_high = 0;
     for (std::int64_t p = a.query.row_ptr[row] + warp; p < a.query.row_ptr[row + 1]; p += kWarps) {
       const std::int64_t last = a.key_columns.row_ptr[a.query.col[p] + 1];
       for (std::int64_t t = a.key_columns.row_ptr[a.query.col[p]] + lane; t < last; t += kWarpSize) {
         const auto j = static_cast<unsigned>(a.key_columns.col[t]);
         atomicOr(&bitmap[j / 32], 1u << j % 32);
+        own_low = min(own_low, j / 32);
+        own_high = max(own_high, j / 32);
       }
     }
+    own_low = __reduce_min_sync(~0u, own_low);
+    own_high = __reduce_max_sync(~0u, own_high);
+    if (lane == 0) {
+      atomicMin(&low, own_low);
+      atomicMax(&high, own_high);
+    }
     team.sync();
+    const std::int64_t first_word = low, end_word = std::int64_t{high} + 1;
     int entries = 0;
-    for (std::int64_t base = 0; base < words; base += team.size()) {
+    for (std::int64_t base = first_word; base < end_word; base += team.size()) {
       const std::int64_t w = base + team.rank();
-      unsigned bits = w < words ? bitmap[w] : 0;
+      unsigned bits = w < end_word ? bitmap[w] : 0;
       int total;
       int position = entries + team.exclusive_sum(__popc(bits), total);
       if (a.col != nullptr) {
@@ -101,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
               static_cast<std::int32_t>(w * 32 + __ffs(static_cast<int>(bits)) - 1);
         }
       }
-      if (w < words) bitmap[w] = 0;
+      if (w < end_word) bitmap[w] = 0;
       entries += total;
     }
     if (a.col == nullptr && team.rank() == 0) a.count[r] = entries;
@@ -322,19 +339,25 @@ cudaError_t launch_backward(const ProductBackwardArguments<T>& a, cudaStream_t s
 
 }  // namespace
 
-std::size_t product_pattern_bitmap_words(std::int64_t num_columns) {
-  const auto words = static_cast<std::size_t>((num_columns + 31) / 32);
-  return 4 * words <= kMaxSharedBytes ? 0 : words * kLongBlocks;
+LongRowBitmaps long_row_bitmaps(std::int64_t num_columns) {
+  constexpr std::int64_t kMaxWords = std::int64_t{1} << 27;  // of all: large graphs have fewer blocks
+  LongRowBitmaps bitmaps;
+  bitmaps.words = (num_columns + 31) / 32;
+  bitmaps.in_shared = 4 * bitmaps.words <= kMaxSharedBytes;
+  bitmaps.blocks =
+      bitmaps.in_shared ? kLongBlocks : std::clamp<std::int64_t>(kMaxWords / bitmaps.words, 1, kLongBlocks);
+  return bitmaps;
 }
 
 cudaError_t product_pattern(const ProductPatternArguments& a, cudaStream_t stream) {
   if (a.num_rows == 0) return cudaSuccess;
   pattern_of_short_rows<<<static_cast<unsigned>((a.num_rows + kWarps - 1) / kWarps), kThreads, 0, stream>>>(
       a);
-  const bool in_shared = product_pattern_bitmap_words(a.query.num_rows) == 0;
-  const std::size_t bytes = in_shared ? 4 * static_cast<std::size_t>((a.query.num_rows + 31) / 32) : 0;
+  const LongRowBitmaps bitmaps = long_row_bitmaps(a.query.num_rows);
+  const std::size_t bytes = bitmaps.in_shared ? 4 * static_cast<std::size_t>(bitmaps.words) : 0;
   if (const cudaError_t status = allow_shared_bytes(pattern_of_long_rows, bytes)) return status;
-  pattern_of_long_rows<<<kLongBlocks, kThreads, bytes, stream>>>(a, in_shared);
+  pattern_of_long_rows<<<static_cast<unsigned>(bitmaps.blocks), kThreads, bytes, stream>>>(a,
+                                                                                           bitmaps.in_shared);
   return cudaGetLastError();
 }
 

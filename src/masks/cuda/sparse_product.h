@@ -27,9 +27,17 @@ struct ProductPatternArguments {
   std::int32_t* col = nullptr;            // [nnz] out, second pass
   std::int32_t* long_rows = nullptr;      // [num_rows] rows that need a block; made by the first pass
   unsigned* num_long = nullptr;           // [1] zero before the first pass
-  unsigned* bitmap = nullptr;             // [product_pattern_bitmap_words] zero
+  unsigned* bitmap = nullptr;             // [LongRowBitmaps::total] zero
 };
-std::size_t product_pattern_bitmap_words(std::int64_t num_columns);
+// Rows that are too long for a warp are found by so many blocks, each with a bit for every column.
+struct LongRowBitmaps {
+  std::int64_t words = 0;  // of one
+  bool in_shared = false;  // in shared memory
+  std::int64_t blocks = 0;
+
+  std::int64_t total() const { return in_shared ? 0 : words * blocks; }  // in global memory
+};
+LongRowBitmaps long_row_bitmaps(std::int64_t num_columns);
 cudaError_t product_pattern(const ProductPatternArguments& arguments, cudaStream_t stream);
 
 // value[h, p = (i, j)] = sum_q query_value[i, q, h] key_value[j, q, h], in the order of q: bit for bit as on
