@@ -124,26 +124,31 @@ Graph normalise_cuda(const Graph& graph, Normalisation how) {
   const CudaLaunch launch(graph.row_ptr);
   const std::int64_t nodes = graph.num_nodes();
   const at::TensorOptions doubles = graph.weight.options().dtype(at::kDouble);
-  const auto inverse_sums = [&](const Graph& of, bool root) {
+  const auto inverse_root_sums = [&](const Graph& of) {
     at::Tensor inverse = at::empty({nodes}, doubles);
     check_cuda(
-        cuda::inverse_row_sums(of.row_ptr.const_data_ptr<std::int64_t>(), of.weight.const_data_ptr<float>(),
-                               nodes, root, inverse.data_ptr<double>(), launch.stream),
+        cuda::inverse_root_sums(of.row_ptr.const_data_ptr<std::int64_t>(), of.weight.const_data_ptr<float>(),
+                                nodes, inverse.data_ptr<double>(), launch.stream),
         "normalise");
     return inverse;
   };
+  at::Tensor scaled = at::empty_like(graph.weight);
+  if (how == Normalisation::random_walk) {
+    check_cuda(cuda::stochastic_rows(graph.row_ptr.const_data_ptr<std::int64_t>(),
+                                     graph.weight.const_data_ptr<float>(), nodes, scaled.data_ptr<float>(),
+                                     launch.stream),
+               "normalise");
+    return graph.with_weight(scaled);
+  }
   at::Tensor left, right;
   if (how == Normalisation::symmetric) {
-    left = inverse_sums(graph, true);
-    right = graph.directed ? inverse_sums(transposed_cuda(graph), true) : left;
-  } else if (how == Normalisation::random_walk) {
-    left = inverse_sums(graph, false);
+    left = inverse_root_sums(graph);
+    right = graph.directed ? inverse_root_sums(transposed_cuda(graph)) : left;
   } else if (graph.num_entries() > 0) {
     const at::Tensor degree = graph.row_ptr.diff().index_select(0, rows_of_entries(graph, launch.stream));
     const at::Tensor largest = (graph.weight.to(at::kDouble).abs() * degree).max();
     left = at::where(largest > 0, largest.reciprocal(), at::ones({}, doubles)).expand({nodes}).contiguous();
   }
-  at::Tensor scaled = at::empty_like(graph.weight);
   check_cuda(
       cuda::scale_entries(graph.row_ptr.const_data_ptr<std::int64_t>(),
                           graph.col.const_data_ptr<std::int32_t>(), graph.weight.const_data_ptr<float>(),

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/check.h"
@@ -262,18 +263,23 @@ struct SampledRows {
   bool regular = true;
 };
 
-// Staged rows at their places, with room for this many entries and deposits. `second`: of rows that were done
-// again.
-SampledRows put_in_place(const StagedRows& staged, const Stage& second, std::int64_t entries,
-                         std::int64_t deposits, cudaStream_t stream) {
-  const at::TensorOptions on = staged.counts.options();
-  const std::int64_t num_rows = staged.counts.size(1);
+SampledRows empty_rows(std::int64_t num_rows, std::int64_t entries, std::int64_t deposits,
+                       const at::TensorOptions& on) {
   SampledRows rows;
   rows.row_ptr = at::empty({num_rows + 1}, on.dtype(at::kLong));
   rows.col = at::empty({entries}, on.dtype(at::kInt));
   rows.deposit_ptr = at::empty({entries + 1}, on.dtype(at::kLong));
   rows.hop = at::empty({deposits}, on.dtype(at::kShort));
   rows.load = at::empty({deposits}, on.dtype(at::kFloat));
+  return rows;
+}
+
+// Staged rows at their places, with room for this many entries and deposits. `second`: of rows that were done
+// again.
+SampledRows put_in_place(const StagedRows& staged, const Stage& second, std::int64_t entries,
+                         std::int64_t deposits, cudaStream_t stream) {
+  const std::int64_t num_rows = staged.counts.size(1);
+  const SampledRows rows = empty_rows(num_rows, entries, deposits, staged.counts.options());
   CompactArguments c;
   c.num_rows = static_cast<std::int32_t>(num_rows);
   staged.stage.enter(c, 0);
@@ -287,6 +293,34 @@ SampledRows put_in_place(const StagedRows& staged, const Stage& second, std::int
   c.hop = rows.hop.data_ptr<std::int16_t>();
   c.load = rows.load.data_ptr<float>();
   check_cuda(compact_feature_rows(c, stream), "walk features");
+  return rows;
+}
+
+// All walks of all nodes, with room for this many entries and deposits, where the device can enumerate them
+// in place. Nothing is waited for.
+std::optional<SampledRows> enumerated_rows(const Ensemble& walks, std::int64_t out_degree,
+                                           std::int64_t entries, std::int64_t deposits) {
+  const at::TensorOptions on = walks.graph.row_ptr.options();
+  FeatureRowsArguments a;
+  a.plan = walks.plan.plan;
+  a.graph = walks.graph.graph;
+  a.num_rows = static_cast<std::int32_t>(a.graph.num_nodes);
+  a.out_degree = static_cast<std::int32_t>(out_degree);
+  if (!enumerates_in_place(a)) return std::nullopt;
+  constexpr std::int64_t kStatusWords = sizeof(FeatureStatus) / sizeof(std::int64_t);
+  const at::Tensor scratch = at::zeros({kStatusWords + enumeration_tiles(a.num_rows)}, on);
+  auto* words = scratch.data_ptr<std::int64_t>();
+  a.status = reinterpret_cast<FeatureStatus*>(words);
+  SampledRows rows = empty_rows(a.num_rows, entries, deposits, on);
+  EnumeratedRows out;
+  out.capacity = entries;
+  out.row_ptr = rows.row_ptr.data_ptr<std::int64_t>();
+  out.col = rows.col.data_ptr<std::int32_t>();
+  out.deposit_ptr = rows.deposit_ptr.data_ptr<std::int64_t>();
+  out.hop = rows.hop.data_ptr<std::int16_t>();
+  out.load = rows.load.data_ptr<float>();
+  out.tile_words = reinterpret_cast<unsigned long long*>(words + kStatusWords);
+  check_cuda(enumerate_in_place(a, out, walks.stream), "walk features");
   return rows;
 }
 
@@ -438,13 +472,17 @@ WalkFeatures sample_walk_features_cuda(const Graph& graph, const WalkPlan& plan,
         "walks: padded features of {} nodes have room for {} deposits each, more than {} in all; sample them "
         "without padding",
         nodes, of_row, kMaxStagedDeposits);
+    const std::int64_t entries = nodes * std::min(of_row, nodes), deposits = nodes * of_row;
+    if (enumerates) {
+      if (auto rows = enumerated_rows(walks, degree, entries, deposits))
+        return finish(assemble({std::move(*rows)}, nodes, max_hops, /*exact=*/true), degree);
+    }
     const StagedRows staged =
         stage_rows(walks, 0, nodes, enumerates ? static_cast<std::int32_t>(degree) : -1,
-                   enumerates ? walks_up_to(degree, plan.max_hops) : most_visits, nodes * of_row);
+                   enumerates ? walks_up_to(degree, plan.max_hops) : most_visits, deposits);
     const Stage none(0, walks.graph.row_ptr.options());
     return finish(
-        assemble({put_in_place(staged, none, nodes * std::min(of_row, nodes), nodes * of_row, launch.stream)},
-                 nodes, max_hops, enumerates),
+        assemble({put_in_place(staged, none, entries, deposits, launch.stream)}, nodes, max_hops, enumerates),
         degree);
   };
   if (padded) {

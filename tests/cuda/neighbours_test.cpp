@@ -117,6 +117,37 @@ TEST(CudaNeighbours, OfManyNeighbours) {
   }
 }
 
+// Ties of more points than a list has room for, points that floats cannot tell apart, and squares that floats
+// cannot hold.
+TEST(CudaNeighbours, OfPointsThatNeedDoubles) {
+  TOPOMASK_NEEDS_GPU();
+  testing::Chance chance(5);
+  const at::Tensor random = chance.cloud(3000, 3, 0, 0), ties = chance.cloud(3000, 3, 1, 0);
+  const at::Tensor clouds[] = {ties,
+                               at::cat({ties, random}),
+                               chance.cloud(1000, 3, 5, 0),
+                               at::cat({random, chance.cloud(40, 3, 5, 0)}),
+                               random * 1e-6 + 1,
+                               random * 1e-21,
+                               random * 1e20,
+                               at::cat({random * 1e-3, random.slice(0, 0, 20) * 1e20}),
+                               chance.cloud(70000, 3, 1, 0) + chance.cloud(70000, 3, 0, 0) * 1e-7};
+  for (const at::Tensor& cloud : clouds) {
+    const at::Tensor points = cloud.to(at::kFloat);
+    for (const std::int64_t dimension : {1, 2, 3}) {
+      const at::Tensor some = points.slice(1, 0, dimension).contiguous(), on_gpu = some.to(kGpu);
+      for (const std::int64_t k : {1, 3, 16}) {
+        SCOPED_TRACE("cloud " + std::to_string(&cloud - clouds) + " D " + std::to_string(dimension) + " k " +
+                     std::to_string(k));
+        if (some.size(0) > 10000 && dimension < 3) continue;
+        expect_same(knn(on_gpu, k), knn(some, k));
+        expect_same(knn_graph(on_gpu, {.k = k}), knn_graph(some, {.k = k}));
+        expect_same(knn(on_gpu, k, {.include_self = true}), knn(some, k, {.include_self = true}));
+      }
+    }
+  }
+}
+
 // UTM coordinates with millimetres.
 TEST(CudaNeighbours, OfDoublePointsAreNotRounded) {
   TOPOMASK_NEEDS_GPU();

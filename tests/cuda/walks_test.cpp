@@ -167,6 +167,10 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
       EXPECT_EQ(padded.num_deposits(), 2000 * (1 + k + k * k + k * k * k));
     }
   }
+  // More rows than a device works on at once.
+  const Graph large = knn_graph(at::tensor(testing::bumpy_sphere(60000, 4)).view({-1, 3}), {.k = 3});
+  expect_same(sample_walk_features(large.to(kGpu), testing::exhaustive_walks(3, 3), true, /*padded=*/true),
+              sample_walk_features(large, testing::exhaustive_walks(3, 3)));
   // Sinks: the mean degree is 2, the degree of all others 4.
   CsrArrays rows;
   for (int i = 0; i < 40; ++i) {

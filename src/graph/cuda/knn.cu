@@ -2,10 +2,12 @@
 // queries of their own or without.
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 
 #include "core/cuda/grid.h"
 #include "core/cuda/lanes.cuh"
 #include "core/cuda/primitives.h"
+#include "graph/cuda/knn_few.cuh"
 #include "graph/cuda/knn_general.h"
 #include "graph/cuda/knn_search.cuh"
 #include "graph/cuda/morton.cuh"
@@ -17,20 +19,13 @@ namespace {
 
 constexpr int kLeafThreads = kLeaf * kLeaf;
 constexpr int kSearchThreads = 128;
-// Of a cloud's own points so many neighbours are taken in one by one (docs/notes/tuning.md). Beyond these,
-// and of queries of their own, candidates are merged.
-constexpr int kMostOneByOne = 16;
+// So many neighbours of a cloud's own points come from lists that floats make.
+constexpr int kMostListed = 16;
 // Few points are counted into cells, about as many points a cell as a leaf has room for. More are sorted, by
 // keys that are long enough for cells of one point.
 constexpr std::int64_t kMaxCounted = 1 << 16;
 constexpr int kCountedBits = 5, kCells = 1 << (3 * kCountedBits), kCellsAGroup = 32,
               kGroups = kCells / kCellsAGroup;
-
-struct BoxLevels {
-  int top = 0;                          // the first level of at most 32 boxes
-  std::int32_t count[kMaxLevels] = {};  // boxes a level; level 0 holds the leaves
-  float4* box[kMaxLevels] = {};         // [count, 2] lower and upper corner
-};
 
 struct PlainWorkspace {
   NeighbourOrder order;                // with queries or several graphs
@@ -151,10 +146,6 @@ __global__ void make_boxes(const __grid_constant__ BoxLevels levels, int level) 
   }
 }
 
-__device__ float gap_along(float low, float high, float x) {
-  return fmaxf(fmaxf(low - x, x - high), 0.0f);
-}
-
 // See knn_search.cuh.
 template <bool kBatched, int kQueries_>
 struct PlainSpace {
@@ -256,11 +247,9 @@ __device__ std::int32_t load_queries(const PlainArguments& p, std::int64_t first
 }
 
 // One warp kQueries neighbours along the curve. Blocks a multiprocessor: all warps of 32768 points at once,
-// where registers suffice; four queries need fewer.
+// where registers suffice.
 template <bool kBatched, int kSlots, int kQueries, bool kFew>
-__global__ void __launch_bounds__(kSearchThreads, kSlots > 1     ? 1
-                                                  : kQueries > 4 ? 8
-                                                                 : 12)
+__global__ void __launch_bounds__(kSearchThreads, kSlots > 1 ? 1 : 8)
     search_leaves(const __grid_constant__ PlainArguments p, const __grid_constant__ NeighbourListsOut out) {
   __shared__ PlainQueries<kQueries> queries;
   const int warp = static_cast<int>(threadIdx.x) / kLeaf;
@@ -274,6 +263,54 @@ __global__ void __launch_bounds__(kSearchThreads, kSlots > 1     ? 1
   Search<PlainSpace<kBatched, kQueries>, kSlots, kFew> search(space, out.k, p.a.limit, active);
   search.run(seed);
   search.write(queries.row[warp], out, p.a, /*is_double=*/false);
+}
+
+// One query whose neighbours floats cannot tell, in double. Seldom needed, and kept out of the loops of the
+// others.
+__device__ __noinline__ void search_exactly(const PlainArguments& p, const NeighbourListsOut& out,
+                                            std::int32_t position, float4* query, std::int32_t* row) {
+  const float4 here = p.point[position];
+  if (lane_id() == 0) {
+    *row = __float_as_int(here.w);
+    *query = {here.x, here.y, here.z, p.a.skip_own ? here.w : __int_as_float(-2)};
+  }
+  __syncwarp();
+  const PlainSpace<false, 1> space{p.point, p.levels, query, nullptr};
+  Search<PlainSpace<false, 1>, 1, true> search(space, out.k, p.a.limit, is_finite(here) ? 1 : 0);
+  search.run(position / kLeaf);
+  search.write(row, out, p.a, /*is_double=*/false);
+  __syncwarp();
+}
+
+// One warp kQueries neighbours along the curve, whose lists floats make.
+template <int kQueries, int kLeastToMerge, int kBlocks>
+__global__ void __launch_bounds__(kSearchThreads, kBlocks)
+    search_few(const __grid_constant__ PlainArguments p, const __grid_constant__ NeighbourListsOut out) {
+  constexpr int kWarps = kSearchThreads / kLeaf;
+  __shared__ FewLists<kQueries> lists_of[kWarps];
+  __shared__ std::int32_t row_of[kWarps];
+  const int warp = static_cast<int>(threadIdx.x) / kLeaf, lane = lane_id();
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * kQueries;
+  if (first >= p.a.count) return;  // whole warps
+  FewLists<kQueries>& lists = lists_of[warp];
+  const std::int64_t position = first + lane % kQueries;
+  const float4 here = p.point[min(position, p.a.count - 1)];
+  if (lane < kQueries) lists.query[lane] = here;
+#pragma unroll
+  for (int q = 0; q < kQueries; ++q) lists.list[q][lane] = {infinity_float(), 0};
+  __syncwarp();
+  const float reach = position < p.a.count && is_finite(here) ? infinity_float() : -1.0f;
+  FewSearch<kQueries, kLeastToMerge> search{
+      p.point, p.levels, lists, out.k, static_cast<std::int32_t>(first), p.a.skip_own, reach};
+  search.run();
+  unsigned undecided = 0;
+#pragma unroll 1
+  for (int q = 0; q < kQueries && first + q < p.a.count; ++q)
+    undecided |= static_cast<unsigned>(!search.write(q, out, p.a.count)) << q;
+  for (; undecided != 0; undecided &= undecided - 1) {
+    const auto at = static_cast<std::int32_t>(first) + __ffs(static_cast<int>(undecided)) - 1;
+    search_exactly(p, out, at, &lists.query[0], &row_of[warp]);
+  }
 }
 
 constexpr int kRadiusQueries = 8;
@@ -297,10 +334,11 @@ __global__ void __launch_bounds__(kSearchThreads)
 }
 
 // cell[i] and how many points of that cell were counted before point i.
+template <Curve kCurve>
 __global__ void __launch_bounds__(kKeyThreads)
     count_cells(const float* coordinate, std::int64_t count, int dimension, const float* partial,
                 std::uint32_t* cell, std::int32_t* rank, std::int32_t* cell_count) {
-  const KeyScale<kCountedBits> scale(partial, dimension);
+  const KeyScale<kCountedBits, kCurve> scale(partial, dimension);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
   if (i >= count) return;
   const auto here = static_cast<std::uint32_t>(scale.key(coordinate + i * dimension));
@@ -341,12 +379,12 @@ __global__ void __launch_bounds__(kGroups)
   sorted_index[position] = static_cast<std::int32_t>(i);
 }
 
+template <Curve kCurve = Curve::hilbert>  // the benchmark compares them
 cudaError_t sort_points(const NeighbourArguments& a, const PlainWorkspace& space, cudaStream_t stream) {
   if (is_ordered(a)) return space.order.sort(a, stream);
   const auto* coordinate = static_cast<const float*>(a.coordinate);
   if (a.count > kMaxCounted) {
-    launch_morton_keys<std::uint64_t, kFineBits>(coordinate, a.count, a.dimension, space.partial, space.key,
-                                                 space.index, stream);
+    launch_keys<kCurve>(coordinate, a.count, a.dimension, space.partial, space.key, space.index, stream);
     if (const cudaError_t status = cudaGetLastError()) return status;
     return SortPairs<std::uint64_t>::run(space.key, space.index, a.count, 3 * kFineBits, space.sorted_key,
                                          space.sorted_index, space.sort, space.sort_bytes, stream);
@@ -355,7 +393,7 @@ cudaError_t sort_points(const NeighbourArguments& a, const PlainWorkspace& space
   auto* cell = reinterpret_cast<std::uint32_t*>(space.key);
   partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, a.count, a.dimension, space.partial,
                                                         space.cell_count, kCells);
-  count_cells<<<blocks_for(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
+  count_cells<kCurve><<<blocks_for(a.count, kKeyThreads), kKeyThreads, 0, stream>>>(
       coordinate, a.count, a.dimension, space.partial, cell, space.index, space.cell_count);
   scatter_points<<<blocks_for(a.count, kGroups), kGroups, 0, stream>>>(cell, space.index, space.cell_count,
                                                                        a.count, space.sorted_index);
@@ -388,6 +426,12 @@ void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaSt
       <<<search_blocks(p.a, kQueries), kSearchThreads, 0, stream>>>(p, out);
 }
 
+template <int kQueries, int kLeastToMerge, int kBlocks>
+void launch_few(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
+  search_few<kQueries, kLeastToMerge, kBlocks>
+      <<<search_blocks(p.a, kQueries), kSearchThreads, 0, stream>>>(p, out);
+}
+
 // One graph has kernels of its own, which never ask for a query's graph.
 void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaStream_t stream) {
   if (out.k > 2 * kLeaf) {
@@ -396,10 +440,14 @@ void launch_search(const PlainArguments& p, const NeighbourListsOut& out, cudaSt
     launch_search<true, 2, 4, false>(p, out, stream);
   } else if (p.a.ptr != nullptr) {
     launch_search<true, 1, 8, false>(p, out, stream);
-  } else if (out.k > (p.a.query == nullptr ? kMostOneByOne : kFewNeighbours)) {
-    launch_search<false, 1, 8, false>(p, out, stream);
+  } else if (p.a.query == nullptr && out.k <= kMostListed && std::isinf(p.a.limit)) {
+    if (p.a.count > kMaxCounted) {
+      launch_few<8, 6, 12>(p, out, stream);
+    } else {
+      launch_few<4, 6, 12>(p, out, stream);
+    }
   } else if (out.k > kFewNeighbours) {
-    launch_search<false, 1, 4, true>(p, out, stream);
+    launch_search<false, 1, 8, false>(p, out, stream);
   } else {
     launch_search<false, 1, 8, true>(p, out, stream);
   }
@@ -457,7 +505,7 @@ cudaError_t list_within(const NeighbourArguments& a, const std::int64_t* row_ptr
 cudaError_t morton_keys(const float* coordinate, std::int64_t count, int dimension, float* partial,
                         std::uint64_t* key, std::int32_t* index, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  launch_morton_keys<std::uint64_t, kFineBits>(coordinate, count, dimension, partial, key, index, stream);
+  launch_keys<Curve::z_order>(coordinate, count, dimension, partial, key, index, stream);
   return cudaGetLastError();
 }
 

@@ -1,10 +1,11 @@
 // Exact neighbours of points on a GPU: the k nearest, or all within a radius. Framework-free.
 //
-// Points are sorted along a Z-order curve, graph by graph, and boxed: 32 points per leaf, 32 boxes per box of
-// the next level. A warp takes a few queries that follow each other on the curve, begins with the leaves
-// around them and then walks down from the top, one box per lane, then one candidate per lane; whatever lies
-// farther from a query than the farthest neighbour it still wants is left out. Distances are compared in
-// double and ties go to the smaller index, as on the CPU; floats only filter.
+// Points are sorted along a curve, graph by graph, and boxed: 32 points per leaf, 32 boxes per box of the
+// next level. A warp takes a few queries that follow each other on the curve, begins with the leaves around
+// them and then walks down from the top, one box per lane, then one candidate per lane; whatever lies farther
+// from a query than the farthest neighbour it still wants is left out. Distances are compared in double and
+// ties go to the smaller index, as on the CPU; floats only filter (knn_search.cuh), or find the few
+// candidates that doubles then decide between (knn_few.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Z-order keys of points, from the box around them.
+// Keys of points along a curve, from the box around them.
 #pragma once
 
 #include <cstdint>
@@ -62,9 +62,39 @@ __device__ inline std::uint64_t spread_bits(std::uint64_t x) {
   return (x | x << 2) & 0x1249249249249249ull;
 }
 
-// As morton_point_order on the CPU, in double; kBits bits per axis. Every block puts the partial boxes
-// together itself, with all its threads.
+// z_order: as morton_point_order on the CPU. hilbert: cells that follow each other share a face, so the boxes
+// around runs of points are smaller.
+enum class Curve { z_order, hilbert };
+
+// The cell's coordinates to those whose interleaved bits are its place on the curve (J. Skilling, Programming
+// the Hilbert curve, 2004).
 template <int kBits>
+__device__ inline void turn_to_hilbert(std::uint32_t (&x)[3]) {
+#pragma unroll 1
+  for (std::uint32_t bit = 1u << (kBits - 1); bit > 1; bit /= 2) {
+    const std::uint32_t below = bit - 1;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      if ((x[a] & bit) != 0) {
+        x[0] ^= below;
+      } else {
+        const std::uint32_t swapped = (x[0] ^ x[a]) & below;
+        x[0] ^= swapped;
+        x[a] ^= swapped;
+      }
+    }
+  }
+  x[1] ^= x[0];
+  x[2] ^= x[1];
+  std::uint32_t turned = 0;
+#pragma unroll 1
+  for (std::uint32_t bit = 1u << (kBits - 1); bit > 1; bit /= 2) turned ^= (x[2] & bit) != 0 ? bit - 1 : 0;
+#pragma unroll
+  for (std::uint32_t& axis : x) axis ^= turned;
+}
+
+// In double; kBits bits per axis. Every block puts the partial boxes together itself, with all its threads.
+template <int kBits, Curve kCurve>
 struct KeyScale {
   static constexpr double kCellsAnAxis = 1 << kBits;
   float low[3];
@@ -94,33 +124,36 @@ struct KeyScale {
   }
 
   __device__ std::uint64_t key(const float* at) const {
-    std::uint64_t code = 0;
+    std::uint32_t cell[3] = {};
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       if (a >= dimension) break;
-      const double cell = fmin((at[a] - static_cast<double>(low[a])) * scale, kCellsAnAxis - 1);
-      code |= spread_bits(static_cast<std::uint64_t>(cell) & ((1u << kBits) - 1)) << a;
+      const double x = fmin((at[a] - static_cast<double>(low[a])) * scale, kCellsAnAxis - 1);
+      cell[a] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(x) & ((1u << kBits) - 1));
     }
-    return code;
+    if constexpr (kCurve == Curve::z_order)
+      return spread_bits(cell[0]) | spread_bits(cell[1]) << 1 | spread_bits(cell[2]) << 2;
+    turn_to_hilbert<kBits>(cell);
+    return spread_bits(cell[0]) << 2 | spread_bits(cell[1]) << 1 | spread_bits(cell[2]);
   }
 };
 
-template <class Key, int kBits>
+template <Curve kCurve>
 __global__ void __launch_bounds__(kKeyThreads)
-    point_keys(const float* coordinate, std::int64_t count, int dimension, const float* partial, Key* key,
-               std::int32_t* index) {
-  const KeyScale<kBits> scale(partial, dimension);
+    point_keys(const float* coordinate, std::int64_t count, int dimension, const float* partial,
+               std::uint64_t* key, std::int32_t* index) {
+  const KeyScale<kFineBits, kCurve> scale(partial, dimension);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
   if (i >= count) return;
-  key[i] = static_cast<Key>(scale.key(coordinate + i * dimension));
+  key[i] = scale.key(coordinate + i * dimension);
   index[i] = static_cast<std::int32_t>(i);
 }
 
-template <class Key, int kBits>
-void launch_morton_keys(const float* coordinate, std::int64_t count, int dimension, float* partial, Key* key,
-                        std::int32_t* index, cudaStream_t stream) {
+template <Curve kCurve>
+void launch_keys(const float* coordinate, std::int64_t count, int dimension, float* partial,
+                 std::uint64_t* key, std::int32_t* index, cudaStream_t stream) {
   partial_boxes<<<kBoxBlocks, kKeyThreads, 0, stream>>>(coordinate, count, dimension, partial, nullptr, 0);
-  point_keys<Key, kBits>
+  point_keys<kCurve>
       <<<static_cast<unsigned>((count + kKeyThreads - 1) / kKeyThreads), kKeyThreads, 0, stream>>>(
           coordinate, count, dimension, partial, key, index);
 }

@@ -61,17 +61,29 @@ __global__ void write_offsets(const std::uint32_t* sorted_row, std::int64_t entr
   for (std::int64_t row = first; row <= last; ++row) row_ptr[row] = e;
 }
 
-__global__ void write_inverse_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
-                                   bool root, double* inverse) {
-  const auto [row, lane] = row_lane();
+// The sum of a row's |weights|, in all of its lanes; 0 beyond the last row.
+__device__ double row_sum(const float* weight, std::int64_t begin, std::int64_t end, int lane) {
   double sum = 0;
-  if (row < num_rows) {
-    const std::int64_t end = row_ptr[row + 1];
-    for (std::int64_t e = row_ptr[row] + lane; e < end; e += kLanes)
-      sum += fabs(static_cast<double>(weight[e]));
-  }
-  sum = sum_lanes<kLanes>(sum);
-  if (row < num_rows && lane == 0) inverse[row] = sum > 0 ? 1 / (root ? sqrt(sum) : sum) : 0;
+  for (std::int64_t e = begin + lane; e < end; e += kLanes) sum += fabs(static_cast<double>(weight[e]));
+  return sum_lanes<kLanes>(sum);
+}
+
+__global__ void write_inverse_roots(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                                    double* inverse) {
+  const auto [row, lane] = row_lane();
+  const bool valid = row < num_rows;
+  const double sum = row_sum(weight, valid ? row_ptr[row] : 0, valid ? row_ptr[row + 1] : 0, lane);
+  if (valid && lane == 0) inverse[row] = sum > 0 ? 1 / sqrt(sum) : 0;
+}
+
+__global__ void write_stochastic(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                                 float* scaled) {
+  const auto [row, lane] = row_lane();
+  const bool valid = row < num_rows;
+  const std::int64_t begin = valid ? row_ptr[row] : 0, end = valid ? row_ptr[row + 1] : 0;
+  const double sum = row_sum(weight, begin, end, lane), inverse = sum > 0 ? 1 / sum : 0;
+  for (std::int64_t e = begin + lane; e < end; e += kLanes)
+    scaled[e] = static_cast<float>(static_cast<double>(weight[e]) * inverse);
 }
 
 __global__ void write_scaled(const std::int64_t* row_ptr, const std::int32_t* col, const float* weight,
@@ -116,11 +128,19 @@ cudaError_t offsets_of_sorted(const std::uint32_t* sorted_row, std::int64_t entr
   return cudaGetLastError();
 }
 
-cudaError_t inverse_row_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
-                             bool root, double* inverse, cudaStream_t stream) {
+cudaError_t inverse_root_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                              double* inverse, cudaStream_t stream) {
   if (num_rows == 0) return cudaSuccess;
-  write_inverse_sums<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(
-      row_ptr, weight, num_rows, root, inverse);
+  write_inverse_roots<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(row_ptr, weight,
+                                                                                        num_rows, inverse);
+  return cudaGetLastError();
+}
+
+cudaError_t stochastic_rows(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                            float* scaled, cudaStream_t stream) {
+  if (num_rows == 0) return cudaSuccess;
+  write_stochastic<<<blocks_for(num_rows * kLanes, kThreads), kThreads, 0, stream>>>(row_ptr, weight,
+                                                                                     num_rows, scaled);
   return cudaGetLastError();
 }
 

@@ -31,9 +31,13 @@ cudaError_t gather_rows(const std::int32_t* row, const std::int32_t* entry, std:
 cudaError_t offsets_of_sorted(const std::uint32_t* sorted_row, std::int64_t entries, std::int64_t num_rows,
                               std::int64_t* row_ptr, cudaStream_t stream);
 
-// inverse[i] = 1 / sum_j |weight(i, j)|, or 1 / sqrt of it; 0 where the sum is 0.
-cudaError_t inverse_row_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
-                             bool root, double* inverse, cudaStream_t stream);
+// inverse[i] = 1 / sqrt(sum_j |weight(i, j)|); 0 where the sum is 0.
+cudaError_t inverse_root_sums(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                              double* inverse, cudaStream_t stream);
+
+// scaled(i, j) = weight(i, j) / sum_j |weight(i, j)|, or 0 where the sum is 0.
+cudaError_t stochastic_rows(const std::int64_t* row_ptr, const float* weight, std::int64_t num_rows,
+                            float* scaled, cudaStream_t stream);
 
 // scaled(i, j) = weight(i, j) * (left[i] * right[j]); a null factor is 1.
 cudaError_t scale_entries(const std::int64_t* row_ptr, const std::int32_t* col, const float* weight,

@@ -102,6 +102,22 @@ cudaError_t sample_feature_rows(const FeatureRowsArguments& arguments, cudaStrea
 bool enumerates_in_slots(const FeatureRowsArguments& arguments);
 cudaError_t enumerate_in_slots(const FeatureRowsArguments& arguments, cudaStream_t stream);
 
+// The same with rows straight to their places, without a stage: one launch instead of four. All of
+// `arguments` that has to do with staging may be null.
+struct EnumeratedRows {
+  std::int64_t capacity = 0;            // of col; entries beyond the last row get column 0 and no deposits
+  std::int64_t* row_ptr = nullptr;      // [rows+1]
+  std::int32_t* col = nullptr;          // [capacity]
+  std::int64_t* deposit_ptr = nullptr;  // [capacity+1]
+  std::int16_t* hop = nullptr;          // [deposits]
+  float* load = nullptr;                // [deposits]
+  unsigned long long* tile_words = nullptr;  // [enumeration_tiles(rows)] zeros, scratch
+};
+bool enumerates_in_place(const FeatureRowsArguments& arguments);
+std::int64_t enumeration_tiles(std::int64_t num_rows);
+cudaError_t enumerate_in_place(const FeatureRowsArguments& arguments, const EnumeratedRows& out,
+                               cudaStream_t stream);
+
 constexpr std::int64_t kSecondStage = std::int64_t{1} << 62;
 
 // Moves staged rows to their places. Rows marked with kSecondStage are read from the second of each pair.
