@@ -35,6 +35,7 @@ struct SparsePattern::Derived {
   // Tiles of rows on a GPU (masks/cuda/row_tiles.h); all undefined where they would not pay.
   struct Tiles {
     bool known = false;
+    at::Tensor order;                     // [N] int32, or undefined: rows as tiles take them
     at::Tensor first_entry;               // [tiles + 1] int64
     at::Tensor num_steps, column;         // int32
     at::Tensor step_first, place, entry;  // int32, int16 and int32

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -87,49 +88,80 @@ DeviceRows with_long_rows(DeviceRows rows, const SparsePattern& pattern, const a
   return rows;
 }
 
+const std::int32_t* pointer_to(const at::Tensor& order) {
+  return order.defined() ? order.const_data_ptr<std::int32_t>() : nullptr;
+}
+
 // Entries of each tile, summed up. Long rows have none there.
-at::Tensor first_entries(const SparsePattern& pattern) {
+at::Tensor first_entries(const SparsePattern& pattern, const at::Tensor& order) {
   const std::int64_t n = pattern.num_nodes(), tiles = (n + kTileRows - 1) / kTileRows;
   at::Tensor lengths = pattern.row_ptr.diff();
   lengths = lengths.where(lengths <= kSegmentEntries, 0);
-  if (pattern.order.defined()) lengths = lengths.index_select(0, pattern.order);
+  if (order.defined()) lengths = lengths.index_select(0, order);
   const at::Tensor whole = at::zeros({tiles * kTileRows}, lengths.options());
   whole.narrow(0, 0, n).copy_(lengths);
   const at::Tensor ends = whole.view({tiles, kTileRows}).sum(1).cumsum(0);
   return at::cat({at::zeros({1}, ends.options()), ends});
 }
 
-void find_tiles(const SparsePattern& pattern, const DeviceRows& rows, Derived::Tiles& found) {
-  found.known = true;
+// The tiles of rows in an order, and how many rows share a column of a tile on average.
+struct MadeTiles {
+  Derived::Tiles tiles;
+  double reuse = 0;
+};
+
+MadeTiles make_tiles(const SparsePattern& pattern, DeviceRows rows, const at::Tensor& order) {
   const CudaLaunch launch(pattern.row_ptr);
-  const at::Tensor first = first_entries(pattern);
+  const at::Tensor first = first_entries(pattern, order);
   const std::int64_t tiles = first.size(0) - 1, nnz = pattern.nnz(), room = nnz / kTileColumns + tiles;
   const at::TensorOptions ints = pattern.col.options();
-  Derived::Tiles made = {.known = true,
-                         .first_entry = first,
-                         .num_steps = at::empty({tiles}, ints),
-                         .column = at::empty({room, kTileColumns}, ints),
-                         .step_first = at::empty({room}, ints),
-                         .place = at::empty({nnz}, ints.dtype(at::kShort)),
-                         .entry = at::empty({nnz}, ints)};
+  MadeTiles made;
+  made.tiles = {.known = true,
+                .order = order,
+                .first_entry = first,
+                .num_steps = at::empty({tiles}, ints),
+                .column = at::empty({room, kTileColumns}, ints),
+                .step_first = at::empty({room}, ints),
+                .place = at::empty({nnz}, ints.dtype(at::kShort)),
+                .entry = at::empty({nnz}, ints)};
   const RowTilesResult result = {
-      .num_steps = made.num_steps.data_ptr<std::int32_t>(),
-      .column = made.column.data_ptr<std::int32_t>(),
-      .step_first = made.step_first.data_ptr<std::int32_t>(),
-      .place = reinterpret_cast<std::uint16_t*>(made.place.data_ptr<std::int16_t>()),
-      .entry = made.entry.data_ptr<std::int32_t>()};
+      .num_steps = made.tiles.num_steps.data_ptr<std::int32_t>(),
+      .column = made.tiles.column.data_ptr<std::int32_t>(),
+      .step_first = made.tiles.step_first.data_ptr<std::int32_t>(),
+      .place = reinterpret_cast<std::uint16_t*>(made.tiles.place.data_ptr<std::int16_t>()),
+      .entry = made.tiles.entry.data_ptr<std::int32_t>()};
+  rows.order = pointer_to(order);
   check_cuda(make_row_tiles(rows, first.const_data_ptr<std::int64_t>(),
                             first.diff().max().item<std::int64_t>(), result, launch.stream),
              "mask engine, tiles of rows");
-  const at::Tensor sizes = at::stack({first[tiles], made.num_steps.sum() * kTileColumns}).to(at::kCPU);
-  const std::int64_t* const entries_and_columns = sizes.const_data_ptr<std::int64_t>();
-  if (static_cast<double>(entries_and_columns[0]) >=
-      kLeastReuse * static_cast<double>(entries_and_columns[1]))
-    found = made;
+  const at::Tensor sizes = at::stack({first[tiles], made.tiles.num_steps.sum() * kTileColumns}).to(at::kCPU);
+  const auto entries_and_columns = sizes.accessor<std::int64_t, 1>();
+  made.reuse = static_cast<double>(entries_and_columns[0]) /
+               static_cast<double>(std::max<std::int64_t>(entries_and_columns[1], 1));
+  return made;
 }
 
-const std::int32_t* order_of(const SparsePattern& pattern) {
-  return pattern.order.defined() ? pattern.order.const_data_ptr<std::int32_t>() : nullptr;
+at::Tensor order_by_neighbourhood(const SparsePattern& pattern, const DeviceRows& rows) {
+  const CudaLaunch launch(pattern.row_ptr);
+  const std::int64_t n = pattern.num_nodes();
+  const at::Tensor scratch = at::empty({3, n}, pattern.col.options());
+  const at::Tensor key = at::empty({n}, pattern.row_ptr.options());
+  check_cuda(neighbourhood_keys(rows, reinterpret_cast<std::uint32_t*>(scratch.data_ptr<std::int32_t>()),
+                                key.data_ptr<std::int64_t>(), launch.stream),
+             "mask engine, order of rows");
+  return std::get<1>(key.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false)).to(at::kInt);
+}
+
+// Rows as they stand or, where their neighbours are not beside them, in an order found here.
+Derived::Tiles find_tiles(const SparsePattern& pattern, const DeviceRows& rows) {
+  constexpr double kGoodReuse = 4;
+  MadeTiles best = make_tiles(pattern, rows, pattern.order);
+  if (best.reuse < kGoodReuse) {
+    MadeTiles other = make_tiles(pattern, rows, order_by_neighbourhood(pattern, rows));
+    if (other.reuse > best.reuse) best = std::move(other);
+  }
+  if (best.reuse < kLeastReuse) best.tiles = {.known = true};
+  return best.tiles;
 }
 
 }  // namespace
@@ -151,7 +183,7 @@ DeviceRows device_rows(const SparsePattern& pattern) {
                   pattern.row_ptr.const_data_ptr<std::int64_t>(),
                   pattern.col.const_data_ptr<std::int32_t>(),
                   nullptr,
-                  order_of(pattern)};
+                  pointer_to(pattern.order)};
   if (pattern.longest_row >= 0 && pattern.longest_row <= kSegmentEntries) return rows;
   return with_long_rows(rows, pattern, pattern.row_ptr, derived_of(pattern).rows);
 }
@@ -165,7 +197,7 @@ DeviceRows device_columns(const SparsePattern& pattern) {
                            transposed.ptr.const_data_ptr<std::int64_t>(),
                            transposed.row.const_data_ptr<std::int32_t>(),
                            transposed.entry.const_data_ptr<std::int64_t>(),
-                           order_of(pattern)};
+                           pointer_to(pattern.order)};
   return with_long_rows(columns, pattern, transposed.ptr, derived.columns);
 }
 
@@ -178,10 +210,11 @@ std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows
   Derived::Tiles& tiles = pattern.derived->tiles;
   if (!tiles.known) {
     if (capture_id(pattern.device()) != 0) return {};
-    find_tiles(pattern, rows, tiles);
+    tiles = find_tiles(pattern, rows);
   }
   if (!tiles.entry.defined()) return {};
   return RowTiles{.num_tiles = tiles.num_steps.size(0),
+                  .order = pointer_to(tiles.order),
                   .first_entry = tiles.first_entry.const_data_ptr<std::int64_t>(),
                   .num_steps = tiles.num_steps.const_data_ptr<std::int32_t>(),
                   .column = tiles.column.const_data_ptr<std::int32_t>(),

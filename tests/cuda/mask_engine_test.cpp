@@ -1,5 +1,6 @@
 // The mask engine on a GPU against the CPU in float64: values and gradients, long rows, layouts,
 // repeatability.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
 #include <cmath>

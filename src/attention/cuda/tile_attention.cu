@@ -484,8 +484,10 @@ std::int64_t tile_attention_workspace(const RowAttentionForward& pass) {
          row_attention_workspace(pass.mask, pass.shape);
 }
 
-cudaError_t tile_attention_forward(const RowAttentionForward& pass, const RowTiles& tiles,
+cudaError_t tile_attention_forward(const RowAttentionForward& given, const RowTiles& tiles,
                                    cudaStream_t stream) {
+  RowAttentionForward pass = given;
+  pass.mask.order = tiles.order;
   if (pass.shape.batch * pass.shape.heads * tiles.num_tiles == 0) return cudaSuccess;
   auto* const records = static_cast<Record*>(pass.workspace);
   const std::int64_t nnz = pass.mask.nnz, value_heads = pass.value_step == 0 ? 1 : pass.shape.heads;
@@ -498,9 +500,8 @@ cudaError_t tile_attention_forward(const RowAttentionForward& pass, const RowTil
   const cudaError_t short_status =
       narrow ? launch<32>(pass, tiles, records, stream) : launch<64>(pass, tiles, records, stream);
   if (short_status != cudaSuccess) return short_status;
-  RowAttentionForward long_pass = pass;
-  long_pass.workspace = records + value_heads * nnz;
-  return long_row_attention_forward(long_pass, stream);
+  pass.workspace = records + value_heads * nnz;
+  return long_row_attention_forward(pass, stream);
 }
 
 }  // namespace topomask

@@ -69,7 +69,57 @@ __global__ void __launch_bounds__(kThreads)
   if (team.rank() == 0) result.num_steps[tile] = steps;
 }
 
+__device__ std::uint32_t hash_of(std::uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+
+constexpr int kKeyThreads = 256, kLanesPerRow = 8;
+
+// result[i] = the least of x[j] over the columns j of row i, or of their hashes where x is null.
+__global__ void __launch_bounds__(kKeyThreads)
+    least_of_columns(const __grid_constant__ DeviceRows rows, const std::uint32_t* x, std::uint32_t* result) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x,
+                     row = thread / kLanesPerRow;
+  std::uint32_t least = ~0u;
+  if (row < rows.num_rows) {
+    for (std::int64_t e = rows.row_ptr[row] + thread % kLanesPerRow; e < rows.row_ptr[row + 1];
+         e += kLanesPerRow) {
+      const auto column = static_cast<std::uint32_t>(rows.col[e]);
+      least = min(least, x == nullptr ? hash_of(column) : x[column]);
+    }
+  }
+  least = min_lanes<kLanesPerRow>(least);
+  if (row < rows.num_rows && thread % kLanesPerRow == 0) result[row] = least;
+}
+
+__global__ void __launch_bounds__(kKeyThreads)
+    join_keys(std::int64_t count, const std::uint32_t* least, std::int64_t* key) {
+  constexpr int kBits = 21;  // of each
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x;
+  if (i >= count) return;
+  std::int64_t joined = 0;
+  for (int pass = 2; pass >= 0; --pass) joined = joined << kBits | least[pass * count + i] >> (32 - kBits);
+  key[i] = joined;
+}
+
 }  // namespace
+
+cudaError_t neighbourhood_keys(const DeviceRows& rows, std::uint32_t* scratch, std::int64_t* key,
+                               cudaStream_t stream) {
+  const std::int64_t n = rows.num_rows;
+  if (n == 0) return cudaSuccess;
+  for (int pass = 0; pass < 3; ++pass) {
+    const std::uint32_t* const before = pass == 0 ? nullptr : scratch + (pass - 1) * n;
+    least_of_columns<<<blocks_for(n * kLanesPerRow, kKeyThreads), kKeyThreads, 0, stream>>>(
+        rows, before, scratch + pass * n);
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess) return status;
+  }
+  join_keys<<<blocks_for(n, kKeyThreads), kKeyThreads, 0, stream>>>(n, scratch, key);
+  return cudaGetLastError();
+}
 
 cudaError_t make_row_tiles(const DeviceRows& rows, const std::int64_t* first_entry, std::int64_t largest_tile,
                            const RowTilesResult& result, cudaStream_t stream) {

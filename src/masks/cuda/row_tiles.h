@@ -17,6 +17,7 @@ constexpr int kTileRows = 32, kTileColumns = 16;
 // entries, so this leaves room for all of them before anybody has counted them.
 struct RowTiles {
   std::int64_t num_tiles = 0;
+  const std::int32_t* order = nullptr;        // [num_rows] rows as tiles take them, or null: ascending
   const std::int64_t* first_entry = nullptr;  // [num_tiles+1]
   const std::int32_t* num_steps = nullptr;    // [num_tiles]
   const std::int32_t* column = nullptr;       // [steps, kTileColumns]; the last step repeats the last column
@@ -32,6 +33,12 @@ __host__ __device__ constexpr int tile_place(int row, int column) {
   const int block = row / 16 * 2 + column / 8, lane = row % 8 * 4 + column % 8 / 2;
   return (block * 32 + lane) * 4 + row % 16 / 8 * 2 + column % 2;
 }
+
+// A number for each row, [num_rows], by which rows that share columns stand together if they are sorted. It
+// is the least hash of a column of the row, behind that of the rows which these columns are, and of theirs:
+// rows of one neighbourhood mostly meet in the same least one. scratch: room for 3 num_rows numbers.
+cudaError_t neighbourhood_keys(const DeviceRows& rows, std::uint32_t* scratch, std::int64_t* key,
+                               cudaStream_t stream);
 
 struct RowTilesResult {
   std::int32_t *num_steps = nullptr, *column = nullptr, *step_first = nullptr;
