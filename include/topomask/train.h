@@ -76,7 +76,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::adamw;
   double learning_rate = 1e-3, final_learning_rate = 1e-5;
   double mask_learning_rate = 0;  // of the parameters of masks; 0: as the others
-  std::int64_t drop_step = 0;     // > 0: the final learning rate from this step on, in place of the cosine
+  std::int64_t drop_step = 0;     // > 0: final learning rate after so many steps, no cosine
   // > 0: optimiser and schedule begin anew at this step, where the training turns to something else.
   std::int64_t restart_step = 0;
   double warmup_epochs = 5;

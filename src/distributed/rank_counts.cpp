@@ -15,8 +15,8 @@
 namespace topomask {
 namespace {
 
-// Of M, whose entries are counted. A power of two would meet the border of a pilot grid too often.
-constexpr std::int64_t kSampledRows = 4000;
+// Of M, whose entries are counted. A prime, as in memory_plan.cpp.
+constexpr std::int64_t kSampledRows = 4001;
 
 constexpr RankCountField kCountFields[] = {{"nodes", &RankCounts::nodes},
                                            {"entries", &RankCounts::entries},

@@ -216,11 +216,13 @@ RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
   check(std::isfinite(options.link_bandwidth) && options.link_bandwidth >= 0,
         "plan_ranks: the bandwidth must be positive, got {}", options.link_bandwidth);
   check(options.most_counted >= 1, "plan_ranks: most_counted must be positive, got {}", options.most_counted);
-  check(options.dtype == at::kFloat || options.ranks == 1,
-        "plan_ranks: ranks work in float32, got {} for {} of them", c10::toString(options.dtype),
-        options.ranks);
-  check_walk_options(options.features.walks);
   const DeviceProfile& device = device_profile(options.device);
+  const bool alone = options.ranks == 1 && device.type != c10::DeviceType::CPU;
+  check(
+      options.dtype == at::kFloat || alone,
+      "plan_ranks: ranks work in float32, got {} for {} of them on {}; another dtype takes one rank on a GPU",
+      c10::toString(options.dtype), options.ranks, options.device);
+  check_walk_options(options.features.walks);
   const RankSurvey survey = survey_ranks(graph, options, progress);
 
   RankPlan plan;
@@ -236,7 +238,6 @@ RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
   plan.engine = engine_for({survey.mean.pairs, survey.mean.features + keys},
                            static_cast<double>(options.channels), static_cast<double>(options.values));
   plan.route = route_of(survey.mean, options);
-  const bool alone = options.ranks == 1 && device.type != c10::DeviceType::CPU;
   plan.memory = (alone ? memory_of_one : memory_of)(survey.largest, options, plan.engine, device);
   for (const auto& [use, bytes] : plan.memory) plan.memory_total += bytes;
   plan.memory_limit = device.memory;

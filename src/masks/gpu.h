@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "masks/cuda/device_rows.h"
-#include "masks/cuda/row_tiles.h"
 #include "masks/forest_ops.h"
 #include "masks/sparse_ops.h"
 #include "topomask/mask.h"

@@ -291,7 +291,8 @@ std::vector<SparseFactors> GrfMask::sparse_factors() const {
 }
 
 MaskProfile GrfMask::profile() const {
-  constexpr std::int64_t kSampledRows = 256;
+  constexpr std::int64_t kSampledRows =
+      257;  // a prime: evenly spread rows do not all meet the border of a grid
   double feature_nnz = 0, entries = 0, values = 0, near = 0;
   std::int64_t left = 0, right = 0;
   bool counted = true;

@@ -13,6 +13,7 @@
 #include "core/cuda_launch.h"
 #include "core/gpu.h"
 #include "graph/gpu.h"
+#include "masks/cuda/row_tiles.h"
 #include "masks/derived_pattern.h"
 
 namespace topomask {
@@ -202,10 +203,7 @@ DeviceRows device_columns(const SparsePattern& pattern) {
 }
 
 std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows& rows) {
-  // Kernels count columns in 32 bits, and tiles pad theirs.
-  constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;
-  if (pattern.padded || rows.uncut || pattern.nnz() == 0) return {};
-  if (pattern.nnz() + pattern.num_nodes() >= kMostEntries) return {};
+  if (pattern.padded || rows.uncut || pattern.nnz() == 0 || pattern.nnz() > kMostTiledEntries) return {};
   const std::lock_guard<std::mutex> lock(pattern.derived->mutex);
   Derived::Tiles& tiles = pattern.derived->tiles;
   if (!tiles.known) {

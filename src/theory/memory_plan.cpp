@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "graph/cpu/transform.h"
 #include "masks/cpu/sparse_product.h"
+#include "masks/cuda/device_rows.h"
 #include "masks/sparse_ops.h"
 #include "topomask/graph_family.h"
 #include "topomask/graph_spec.h"
@@ -17,8 +18,8 @@
 namespace topomask {
 namespace {
 
-// Of M, whose entries are counted. A power of two would meet the border of a pilot grid in every other row.
-constexpr std::int64_t kRowsOfMask = 1000;
+// Of M, whose entries are counted. A prime: evenly spread rows then do not all meet the border of a grid.
+constexpr std::int64_t kRowsOfMask = 1009;
 
 constexpr double ChainCounts::*kChainSizes[] = {&ChainCounts::nodes,        &ChainCounts::entries,
                                                 &ChainCounts::features,     &ChainCounts::deposits,
@@ -82,6 +83,12 @@ class Ledger {
   MemoryPlan plan_;
   double held_ = 0;
 };
+
+// As the mask engine decides without gradients (mask_engine_cuda.cpp), if rows share enough columns.
+bool in_tiles(const ChainCounts& c, const AttentionShape& shape) {
+  return shape.dtype == at::kBFloat16 && shape.d <= 64 && shape.d_v <= 64 &&
+         c.mask_entries <= static_cast<double>(kMostTiledEntries);
+}
 
 std::string rounded_bytes(double bytes) {
   return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9) : fmt::format("{:.1f} MB", bytes / 1e6);
@@ -208,7 +215,16 @@ MemoryPlan plan_memory(const ChainCounts& c, const AttentionShape& shape, Engine
   const double values = heads * wide * c.mask_entries;
   ledger.step("values of M", values, values + values_of_features);
   if (!backward) {
-    ledger.step("attention", result, result + normalisers + 2 * offsets);
+    double records = 0;
+    if (in_tiles(c, shape)) {
+      const double lists = kTileBytesOfEntry * c.mask_entries + kTileBytesOfNode * c.nodes;
+      // Made when attention has room for its result: the rows as they stand and in another order, of which
+      // the better tiles stay; and what it takes to find that order.
+      constexpr double kOrderingBytes = 44;
+      ledger.step("tiles of M", lists, result + normalisers + 2 * lists + kOrderingBytes * c.nodes);
+      records = kTileRecordBytes * heads * c.mask_entries;
+    }
+    ledger.step("attention", result, result + normalisers + records + 2 * offsets);
     return ledger.take();
   }
   transpose("columns of M", c.mask_entries);

@@ -84,8 +84,10 @@ Settings list_settings(ParticleSettings& s) {
   list.add("final-learning-rate", s.train.final_learning_rate, "Learning rate at the end");
   list.add("mask-learning-rate", s.train.mask_learning_rate,
            "Peak learning rate of f; 0: same as --learning-rate");
-  list.add("drop-step", s.train.drop_step,
-           "Step at which the final learning rate begins; 0: half a cosine down to it");
+  list.add(
+      "drop-step", s.train.drop_step,
+      "Steps after which the final learning rate begins, counted anew after --pretrain; 0: half a cosine "
+      "down to it");
   list.add("warmup-epochs", s.train.warmup_epochs, "Linear warm-up, in units of epoch-steps");
   list_training(list, s.train, s.device, /*epochs=*/false);
 

@@ -14,8 +14,13 @@ PlainJson to_json_value(const StepSums& sums) {
 }
 
 StepSums sums_from(const PlainJson& json) {
-  return {json.at("loss"),   json.at("accuracy"), json.at("steps"),
-          json.at("scored"), json.at("divided"),  json.at("parts").get<std::vector<double>>()};
+  const std::int64_t steps = json.at("steps");  // what checkpoints of earlier versions lack follows from it
+  return {json.at("loss"),
+          json.at("accuracy"),
+          steps,
+          json.value("scored", steps),
+          json.value("divided", std::int64_t{0}),
+          json.value("parts", std::vector<double>{})};
 }
 
 PlainJson to_json_value(const Evaluation& evaluation) {
@@ -26,8 +31,7 @@ PlainJson to_json_value(const Evaluation& evaluation) {
 }
 
 Evaluation evaluation_from(const PlainJson& json) {
-  return {json.at("loss"), json.at("accuracy"), json.at("count"),
-          json.at("parts").get<std::vector<double>>()};
+  return {json.at("loss"), json.at("accuracy"), json.at("count"), json.value("parts", std::vector<double>{})};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "compare.h"
 #include "gpu.h"
+#include "masks/gpu.h"
 #include "support/pattern_per_head.h"
 #include "topomask/attention.h"
 #include "topomask/error.h"
@@ -230,6 +231,7 @@ TEST(MaskEngineInTiles, AgreesWithTheCpu) {
   TOPOMASK_NEEDS_GPU();
   at::manual_seed(13);
   const SparsePattern pattern = pattern_for_tiles(), moved = pattern.to(at::kCUDA);
+  ASSERT_TRUE(row_tiles(moved, device_rows(moved)).has_value());
   Setting s;
   s.dtype = at::kBFloat16;
   s.heads = 6;

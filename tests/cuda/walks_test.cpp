@@ -171,6 +171,11 @@ TEST(CudaFeatures, EnumerateExactNeighbourhoods) {
   const Graph large = knn_graph(at::tensor(testing::bumpy_sphere(60000, 4)).view({-1, 3}), {.k = 3});
   expect_same(sample_walk_features(large.to(kGpu), testing::exhaustive_walks(3, 3), true, /*padded=*/true),
               sample_walk_features(large, testing::exhaustive_walks(3, 3)));
+  // The same without knowing that all rows have three entries.
+  Graph unknown = large;
+  unknown.out_degree = -1;
+  expect_same(sample_walk_features(unknown.to(kGpu), testing::exhaustive_walks(3, 3), true, /*padded=*/true),
+              sample_walk_features(unknown, testing::exhaustive_walks(3, 3)));
   // Sinks: the mean degree is 2, the degree of all others 4.
   CsrArrays rows;
   for (int i = 0; i < 40; ++i) {

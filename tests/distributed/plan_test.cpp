@@ -268,6 +268,9 @@ TEST(RankPlan, OfOneGpu) {
   EXPECT_GT(wide.memory_total, plan.memory_total + 19e9);
   options.ranks = 2;
   expect_error([&] { plan_ranks("grid:10000x10000", options); }, "ranks work in float32, got BFloat16");
+  options.ranks = 1;
+  options.device = "cpu";
+  expect_error([&] { plan_ranks("grid:1000x1000", options); }, "got BFloat16 for 1 of them on cpu");
 }
 
 TEST(RankPlan, OneSentencePerMistake) {

@@ -137,6 +137,24 @@ TEST(MemoryPlan, AddsUpTensors) {
   EXPECT_THAT(plan.to_string(), ::testing::HasSubstr("pattern of M"));
 }
 
+TEST(MemoryPlan, CountsTiles) {
+  ChainCounts counts = round_counts();
+  counts.nodes = 2e7;
+  counts.pairs = counts.mask_entries = 4e8;
+  AttentionShape shape = round_shape();
+  shape.num_nodes = 20'000'000;
+  const MemoryPlan plan = plan_memory(counts, shape, Engine::mask, false);
+  EXPECT_NEAR(lasting(plan, "tiles of M"), 4.15e9, 1e6);  // 10.25 bytes per entry, 2.5 per node
+  const auto peak = [](const MemoryPlan& of) { return of.steps.back().peak; };
+  AttentionShape wide = shape;
+  wide.dtype = at::kFloat;
+  const MemoryPlan by_rows = plan_memory(counts, wide, Engine::mask, false);
+  EXPECT_EQ(lasting(by_rows, "tiles of M"), -1);
+  shape.dtype = at::kHalf;  // as large as bfloat16, and without tiles
+  EXPECT_NEAR(peak(plan) - peak(plan_memory(counts, shape, Engine::mask, false)), 4.15e9 + 3.2e9, 1e6);
+  EXPECT_EQ(lasting(plan_memory(round_counts(), round_shape(), Engine::mask, false), "tiles of M"), -1);
+}
+
 TEST(MemoryPlan, KnowsWhatIsNotMade) {
   const MemoryPlan forward = plan_memory(round_counts(), round_shape(), Engine::mask, false);
   EXPECT_GT(plan_memory(round_counts(), round_shape(), Engine::mask, true).peak, forward.peak + 60e9);

@@ -17,7 +17,8 @@ bool equal_rows(const CsrView& a, const CsrView& b);
 // The graph on `kept` (ascending), renumbered 0, 1, ...
 CsrArrays subgraph(const CsrView& graph, const std::vector<std::int32_t>& kept);
 
-// The subgraph of up to `most` nodes nearest to one in the middle, where its component ends of others too.
+// The subgraph of the first `most` nodes that a breadth-first search from the middle node finds. Where a
+// component ends, the search goes on in the next.
 CsrArrays ball(const CsrView& graph, std::int64_t most);
 
 // Node i of the result is node order[i] of `graph`; `order` is a permutation.

@@ -1,4 +1,5 @@
-// Rows of a sparse pattern as the kernels read them, with the long ones cut into segments. Framework-free.
+// Rows of a sparse pattern as the kernels read them: the long ones cut into segments, the others also in
+// tiles that share their columns. Framework-free.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,29 @@ struct DeviceRows {
   const std::int32_t* segment_ptr = nullptr;    // [num_long+1] segments of a long row
   const std::int32_t* segment_row = nullptr;    // [num_segments]
   const std::int64_t* segment_begin = nullptr;  // [num_segments] first entry
+};
+
+// A tile is kTileRows rows that are worked on one after another. Its columns, each once and ascending, come
+// in steps of kTileColumns. Rows of more than kSegmentEntries entries have none here.
+constexpr int kTileRows = 32, kTileColumns = 16;
+
+// A pattern of more entries has no tiles: their lists and records would take too much memory.
+constexpr std::int64_t kMostTiledEntries = std::int64_t{1} << 29;
+// Bytes of the lists, and of what a call keeps of every value.
+constexpr double kTileBytesOfEntry = 4 + 4.0 / kTileColumns + 6, kTileBytesOfNode = 2.5, kTileRecordBytes = 8;
+
+// Step s of tile t stands at first_entry[t] / kTileColumns + t + s: a tile has at most as many columns as
+// entries, so this leaves room for all of them before anybody has counted them.
+struct RowTiles {
+  std::int64_t num_tiles = 0;
+  const std::int32_t* order = nullptr;        // [num_rows] rows as tiles take them, or null: ascending
+  const std::int64_t* first_entry = nullptr;  // [num_tiles+1]
+  const std::int32_t* num_steps = nullptr;    // [num_tiles]
+  const std::int32_t* column = nullptr;       // [steps, kTileColumns]; the last step repeats the last column
+  const std::int32_t* step_first = nullptr;   // [steps] its first entry, counted from that of the tile
+  // Of every entry, tile by tile and step by step:
+  const std::uint16_t* place = nullptr;  // [nnz] where it stands in its step, see tile_place
+  const std::int32_t* entry = nullptr;   // [nnz] where its value stands
 };
 
 }  // namespace topomask

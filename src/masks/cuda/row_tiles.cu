@@ -77,15 +77,17 @@ __device__ std::uint32_t hash_of(std::uint32_t x) {
 
 constexpr int kKeyThreads = 256, kLanesPerRow = 8;
 
-// result[i] = the least of x[j] over the columns j of row i, or of their hashes where x is null.
+// result[i] = the least of x[j] over the first columns j of row i, or of their hashes where x is null.
 __global__ void __launch_bounds__(kKeyThreads)
     least_of_columns(const __grid_constant__ DeviceRows rows, const std::uint32_t* x, std::uint32_t* result) {
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x,
                      row = thread / kLanesPerRow;
   std::uint32_t least = ~0u;
   if (row < rows.num_rows) {
-    for (std::int64_t e = rows.row_ptr[row] + thread % kLanesPerRow; e < rows.row_ptr[row + 1];
-         e += kLanesPerRow) {
+    const std::int64_t begin = rows.row_ptr[row],
+                       end =
+                           min(rows.row_ptr[row + 1], begin + kSegmentEntries);  // longer rows are in no tile
+    for (std::int64_t e = begin + thread % kLanesPerRow; e < end; e += kLanesPerRow) {
       const auto column = static_cast<std::uint32_t>(rows.col[e]);
       least = min(least, x == nullptr ? hash_of(column) : x[column]);
     }

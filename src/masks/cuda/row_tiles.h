@@ -1,4 +1,4 @@
-// Tiles of neighbouring rows and the columns that they share, for kernels on tensor cores. Framework-free.
+// How tiles of rows are made (RowTiles in device_rows.h). Framework-free.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,24 +8,6 @@
 #include "masks/cuda/device_rows.h"
 
 namespace topomask {
-
-// A tile is kTileRows rows that are worked on one after another. Its columns, each once and ascending, come
-// in steps of kTileColumns. Rows of more than kSegmentEntries entries have none here.
-constexpr int kTileRows = 32, kTileColumns = 16;
-
-// Step s of tile t stands at first_entry[t] / kTileColumns + t + s: a tile has at most as many columns as
-// entries, so this leaves room for all of them before anybody has counted them.
-struct RowTiles {
-  std::int64_t num_tiles = 0;
-  const std::int32_t* order = nullptr;        // [num_rows] rows as tiles take them, or null: ascending
-  const std::int64_t* first_entry = nullptr;  // [num_tiles+1]
-  const std::int32_t* num_steps = nullptr;    // [num_tiles]
-  const std::int32_t* column = nullptr;       // [steps, kTileColumns]; the last step repeats the last column
-  const std::int32_t* step_first = nullptr;   // [steps] its first entry, counted from that of the tile
-  // Of every entry, tile by tile and step by step:
-  const std::uint16_t* place = nullptr;  // [nnz] where it stands in its step, see tile_place
-  const std::int32_t* entry = nullptr;   // [nnz] where its value stands
-};
 
 // The numbers of a step [kTileRows, kTileColumns], each lane's own in the order in which the accumulators of
 // mma.m16n8k16 hold them, four at a time: [4 blocks of 16 x 8, 32 lanes, 4].
