@@ -34,7 +34,7 @@ struct SparsePattern::Derived {
 
   // Tiles of rows on a GPU (masks/cuda/row_tiles.h); all undefined where they would not pay.
   struct Tiles {
-    bool known = false;
+    bool asked = false, known = false;    // the second to ask for them has them made
     at::Tensor order;                     // [N] int32, or undefined: rows as tiles take them
     at::Tensor first_entry;               // [tiles + 1] int64
     at::Tensor num_steps, column;         // int32

@@ -25,7 +25,7 @@ TransposedPattern transpose_of(const SparsePattern& pattern);
 DeviceRows device_rows(const SparsePattern& pattern);
 DeviceRows device_columns(const SparsePattern& pattern);  // rows of the transpose
 
-// The same rows in tiles, where enough of them share a column. Made at the first call; that takes the host's
+// The same rows in tiles, where enough of them share a column. Made at the second call; that takes the host's
 // waiting, so padded patterns and CUDA graphs have none.
 std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows& rows);
 

@@ -1,5 +1,6 @@
 #include "masks/gpu.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -9,6 +10,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+
+#include <utility>
 
 #include "core/cuda_launch.h"
 #include "core/gpu.h"
@@ -208,6 +211,10 @@ std::optional<RowTiles> row_tiles(const SparsePattern& pattern, const DeviceRows
   Derived::Tiles& tiles = pattern.derived->tiles;
   if (!tiles.known) {
     if (capture_id(pattern.device()) != 0) return {};
+    // Making tiles takes longer than they save in one call, and a mask that walks anew at every step has no
+    // other. Who asks torch for deterministic algorithms gets the same bits from the first call on.
+    const bool asked_before = std::exchange(tiles.asked, true);
+    if (!asked_before && !at::globalContext().deterministicAlgorithms()) return {};
     tiles = find_tiles(pattern, rows);
   }
   if (!tiles.entry.defined()) return {};
