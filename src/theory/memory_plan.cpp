@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/units.h"
 #include "graph/cpu/transform.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/sparse_ops.h"
@@ -82,10 +83,6 @@ class Ledger {
   MemoryPlan plan_;
   double held_ = 0;
 };
-
-std::string rounded_bytes(double bytes) {
-  return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9) : fmt::format("{:.1f} MB", bytes / 1e6);
-}
 
 }  // namespace
 
@@ -228,8 +225,8 @@ const MemoryStep& MemoryPlan::highest() const {
 std::string MemoryPlan::to_string() const {
   std::string text = fmt::format("{:<20}{:>12}{:>12}\n", "memory", "stays", "peak");
   for (const MemoryStep& step : steps)
-    text += fmt::format("  {:<18}{:>12}{:>12}\n", step.name, rounded_bytes(step.lasting),
-                        rounded_bytes(step.peak));
+    text +=
+        fmt::format("  {:<18}{:>12}{:>12}\n", step.name, format_bytes(step.lasting), format_bytes(step.peak));
   return text;
 }
 
