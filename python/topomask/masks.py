@@ -3,7 +3,6 @@ docstrings, come from its catalogue (`topomask.catalogue()`)."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ class ToeplitzMask(CatalogueMask, positional="extent heads"):
 
     @property
     def extent(self) -> tuple[int, ...]:
-        return tuple(map(int, re.findall(r"\d+", self._settings["extent"])))
+        return tuple(ops.parse_extent(self._settings["extent"]))
 
 
 class ForestMask(CatalogueMask, positional="graph heads"):

@@ -78,6 +78,7 @@ TORCH_LIBRARY(topomask, m) {
   // Modules: complete settings, names and initial weights; what a module makes of weights and inputs. A
   // vision transformer's settings are JSON (topomask/runs.h), a renderer's too; those of the other parts of a
   // particle model are TOML, as of `topomask train particles`.
+  def("parse_extent(str text) -> int[]");
   def("library_module(str kind, str settings) -> (str, str[], Tensor[])");
   def("run_library_module(str kind, str settings, str[] names, Tensor[] tensors) -> Tensor");
   def("run_library_module_backward(Tensor grad, str kind, str settings, str[] names, Tensor[] tensors, "

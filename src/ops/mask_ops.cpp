@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/numbers.h"
 #include "core/parallel.h"
 #include "ops/arguments.h"
 #include "ops/expressions.h"
@@ -402,6 +403,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("forget_masks", forget_expired_masks);
   m.impl("cuda_is_built", cuda_is_built);
 }
+  m.impl("parse_extent", parse_extent);
 
 TORCH_LIBRARY_IMPL(topomask, Autograd, m) {
   m.impl("mask_multiply", mask_multiply_autograd);

@@ -1,9 +1,27 @@
 #include <gtest/gtest.h>
 
+#include "core/numbers.h"
 #include "core/units.h"
 
 namespace topomask {
 namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+TEST(Extent, IsOneToThreeSizes) {
+  EXPECT_EQ(parse_extent("5"), Sizes({5}));
+  EXPECT_EQ(parse_extent("16x9"), Sizes({16, 9}));
+  EXPECT_EQ(parse_extent("4,4,3"), Sizes({4, 4, 3}));
+  EXPECT_EQ(parse_extent("1000000007x1"), Sizes({1000000007, 1}));
+  EXPECT_EQ(parse_extent(std::string_view("16x99").substr(0, 4)), Sizes({16, 9}));
+}
+
+TEST(Extent, IsNothingElse) {
+  for (const char* text : {"", "x", "3x", "x3", "3xx4", "3x0", "-3", "3x-4", "1x2x3x4", "3X4", "3 x4", "3.5",
+                           "a", "3x4a", "99999999999999999999"})
+    EXPECT_TRUE(parse_extent(text).empty()) << text;
+  EXPECT_TRUE(parse_extent({}).empty());
+}
 
 TEST(Units, TheLargestThatIsNotAboveTheNumber) {
   EXPECT_EQ(format_bytes(0), "0 B");

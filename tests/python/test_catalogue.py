@@ -98,7 +98,7 @@ def test_arguments_by_place_and_by_name_are_the_same(karate: topomask.Graph) -> 
     assert topomask.GRFMask(karate, max_hops=1, init=torch.ones(1, 2).double()).f.dtype == torch.float32
     assert topomask.GRFMask(karate, max_hops=1, init=[1, 2], dtype=torch.float64).f.tolist() == [[1.0, 2.0]]
     assert topomask.ToeplitzMask((2, 3), init=torch.ones(1, 15).double()).offsets.dtype == torch.float64
-    assert topomask.ToeplitzMask([2, 3]).extent == (2, 3)
+    assert topomask.ToeplitzMask([2, 3]).extent == topomask.ToeplitzMask("2x3").extent == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,10 @@ def test_wrong_arguments_are_named(arguments: tuple, named: dict, message: str) 
 def test_classes_of_ones_own_are_derived_from_them(karate: topomask.Graph) -> None:
     class Local(topomask.GRFMask):
         def __init__(self, graph: topomask.Graph, hops: int) -> None:
+    with pytest.raises(ValueError, match="1 to 3 sizes of at least 1, got '2,0'"):
+        topomask.ToeplitzMask((2, 0))
+    with pytest.raises(ValueError, match="NodeKernel: unknown parameter 'num_walk', did you mean 'num_walks'?"):
+        topomask.NodeKernel(topomask.Graph.grid(2)).set_params(num_walk=3)
             super().__init__(graph, 4, max_hops=hops)
 
     assert list(inspect.signature(Local).parameters) == ["graph", "hops"]
