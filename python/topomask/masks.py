@@ -46,12 +46,6 @@ class GRFMask(CatalogueMask, positional="graph num_walks p_halt max_hops heads s
             phi, psi = ops.mask_features(*self._expression(), head)
         return phi, psi
 
-    def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
-        # Files of earlier versions of the C++ library call f by its long name.
-        if f"{prefix}modulation" in state_dict and f"{prefix}f" not in state_dict:
-            state_dict[f"{prefix}f"] = state_dict.pop(f"{prefix}modulation")
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
 
 class PowerSeriesMask(CatalogueMask, positional="graph max_power heads"):
     alpha: nn.Parameter

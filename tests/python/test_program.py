@@ -215,7 +215,14 @@ def test_state_dicts_of_layers_and_of_other_masks(tmp_path: Path) -> None:
     assert code == 2 and "named 'offsets'" in message
     code, message = attend("--mask", "causal")
     assert code == 2 and "'f' is no parameter of this mask" in message
-    mask.load_state_dict({"modulation": mask.f.detach() * 2})
+    # Names of versions before 0.1.
+    safetensors.save_file({"layer.mask.modulation": mask.f.detach()}, path)
+    assert attend() == (0, "")
+    mask.load_state_dict({"modulation": torch.full_like(mask.f, 2)})
+    assert (mask.f == 2).all()
+    series = topomask.PowerSeriesMask(topomask.Graph.grid(6, 6), 3)
+    series.load_state_dict({"coefficients": torch.full_like(series.alpha, 2)})
+    assert (series.alpha == 2).all()
 
 
 def test_module_runs_the_program() -> None:
