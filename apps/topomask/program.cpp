@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,12 @@ int run(int argc, char** argv) {
     return report(kBadInput, with_flag_name(selected_command(app), error.what()));
   }
 }
+// What was printed may lie in a buffer until now.
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw std::runtime_error("could not write to standard output; is the disk full?");
+}
+
 
 }  // namespace
 
@@ -157,9 +164,8 @@ int run_program(int argc, char** argv) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     const int status = run(argc, argv);
-    // What was printed may lie in a buffer until now.
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    return report(kInternalFailure, "could not write to standard output; is the disk full?");
+    flush_output();
+    return status;
   } catch (const Interrupted& request) {
     return report(kInterrupted, request.what());
   } catch (const std::bad_alloc&) {
