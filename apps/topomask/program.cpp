@@ -79,11 +79,8 @@ std::string unknown_argument_message(const CLI::App& command, const std::string&
     known.push_back(sub->get_name());
   }
   if (known.empty()) return fmt::format("{} takes no argument '{}'", command.get_name(), argument);
-  const std::string suggestion = did_you_mean(argument, known);
-  if (!suggestion.empty())
-    return fmt::format("{} has no command '{}'{}", command.get_name(), argument, suggestion);
-  return fmt::format("{} has no command '{}', expected one of {}", command.get_name(), argument,
-                     fmt::join(known, ", "));
+  return fmt::format("{} has no command '{}'{}", command.get_name(), argument,
+                     nearest_or_all(argument, known));
 }
 
 std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error) {
@@ -141,14 +138,14 @@ int run(int argc, char** argv) {
     return report(kBadInput, with_flag_name(selected_command(app), error.what()));
   }
 }
+
+}  // namespace
+
 // What was printed may lie in a buffer until now.
 void flush_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
   throw std::runtime_error("could not write to standard output; is the disk full?");
 }
-
-
-}  // namespace
 
 int run_program(int argc, char** argv) {
 #ifdef __GLIBC__

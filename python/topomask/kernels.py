@@ -49,7 +49,8 @@ class NodeKernel:
         known = self.get_params()
         for name, value in parameters.items():
             if name not in known:
-                raise ValueError(f"NodeKernel: unknown parameter '{name}', expected {', '.join(known)}")
+                hint = ops.nearest_or_all(name, list(known))
+                raise ValueError(f"NodeKernel: unknown parameter '{name}'{hint}")
             setattr(self, name, value)
         return self
 

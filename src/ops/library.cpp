@@ -8,6 +8,9 @@ TORCH_LIBRARY(topomask, m) {
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   const auto def = [&](const char* schema) { m.def(schema, tags); };
 
+  // For another language: the end of a sentence about an unknown name.
+  def("nearest_or_all(str name, str[] known) -> str");
+
   // Graphs: row_ptr [N+1] int64, col [E] int32, weight [E] float32; `directed` is a bool tensor [].
   // graph_from_edges: the last is where the graphs of a batch begin, [graphs+1], or [0] where there is none.
   def("graph_from_edges(Tensor edge_index, Tensor? edge_weight, int? num_nodes, bool undirected, "
@@ -73,12 +76,12 @@ TORCH_LIBRARY(topomask, m) {
   def("feature_products(str mask, Tensor[] constants, Tensor[] parameters, Tensor rows, Tensor columns) "
       "-> Tensor");
   def("forget_masks() -> ()");
+  def("parse_extent(str text) -> int[]");
   def("cuda_is_built() -> bool");
 
   // Modules: complete settings, names and initial weights; what a module makes of weights and inputs. A
   // vision transformer's settings are JSON (topomask/runs.h), a renderer's too; those of the other parts of a
   // particle model are TOML, as of `topomask train particles`.
-  def("parse_extent(str text) -> int[]");
   def("library_module(str kind, str settings) -> (str, str[], Tensor[])");
   def("run_library_module(str kind, str settings, str[] names, Tensor[] tensors) -> Tensor");
   def("run_library_module_backward(Tensor grad, str kind, str settings, str[] names, Tensor[] tensors, "
