@@ -8,7 +8,9 @@ TORCH_LIBRARY(topomask, m) {
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   const auto def = [&](const char* schema) { m.def(schema, tags); };
 
-  // For another language: the end of a sentence about an unknown name.
+  // For another language: what the library takes where an argument is not given, and the words of those that
+  // are words, as JSON; the end of a sentence about an unknown name.
+  def("option_catalogue() -> str");
   def("nearest_or_all(str name, str[] known) -> str");
 
   // Graphs: row_ptr [N+1] int64, col [E] int32, weight [E] float32; `directed` is a bool tensor [].
