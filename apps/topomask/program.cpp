@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -78,11 +79,8 @@ std::string unknown_argument_message(const CLI::App& command, const std::string&
     known.push_back(sub->get_name());
   }
   if (known.empty()) return fmt::format("{} takes no argument '{}'", command.get_name(), argument);
-  const std::string suggestion = did_you_mean(argument, known);
-  if (!suggestion.empty())
-    return fmt::format("{} has no command '{}'{}", command.get_name(), argument, suggestion);
-  return fmt::format("{} has no command '{}', expected one of {}", command.get_name(), argument,
-                     fmt::join(known, ", "));
+  return fmt::format("{} has no command '{}'{}", command.get_name(), argument,
+                     nearest_or_all(argument, known));
 }
 
 std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error) {
@@ -143,6 +141,12 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
+// What was printed may lie in a buffer until now.
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw std::runtime_error("could not write to standard output; is the disk full?");
+}
+
 int run_program(int argc, char** argv) {
 #ifdef __GLIBC__
   // Arrays of many megabytes come and go with every pass. Left to itself, malloc gives them back to the
@@ -157,9 +161,8 @@ int run_program(int argc, char** argv) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     const int status = run(argc, argv);
-    // What was printed may lie in a buffer until now.
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    return report(kInternalFailure, "could not write to standard output; is the disk full?");
+    flush_output();
+    return status;
   } catch (const Interrupted& request) {
     return report(kInterrupted, request.what());
   } catch (const std::bad_alloc&) {

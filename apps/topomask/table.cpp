@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace topomask::cli {
 namespace {
@@ -63,36 +62,6 @@ std::string format_count(double value) {
     digits.insert(static_cast<std::size_t>(place), 1, ',');
   }
   return digits;
-}
-
-namespace {
-
-struct Unit {
-  double size;
-  const char* name;
-};
-
-// The largest unit not above the value (the last one for smaller values); three significant digits.
-std::string with_unit(double value, std::initializer_list<Unit> units) {
-  for (const Unit& unit : units) {
-    if (std::abs(value) >= unit.size) return fmt::format("{:.3g} {}", value / unit.size, unit.name);
-  }
-  const Unit& smallest = *(units.end() - 1);
-  return fmt::format("{:.3g} {}", value / smallest.size, smallest.name);
-}
-
-}  // namespace
-
-std::string format_bytes(double bytes) {
-  return with_unit(bytes, {{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}, {1, "B"}});
-}
-
-std::string format_seconds(double value) {
-  return with_unit(value, {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}});
-}
-
-std::string format_rate(double per_second) {
-  return with_unit(per_second, {{1e9, "G/s"}, {1e6, "M/s"}, {1e3, "k/s"}, {1, "/s"}});
 }
 
 }  // namespace topomask::cli

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/units.h"
+
 namespace topomask::cli {
 
 // Columns are as wide as their widest cell; the first is aligned to the left, the others to the right.
@@ -29,9 +31,6 @@ class Listing {
   std::vector<std::pair<std::string, std::string>> lines_;
 };
 
-std::string format_count(double value);      // 1234567 -> "1,234,567"
-std::string format_bytes(double bytes);      // "1.5 GB"
-std::string format_seconds(double value);    // "1.23 s", "4.5 ms", "6.7 us"
-std::string format_rate(double per_second);  // "12.3 M/s"
+std::string format_count(double value);  // 1234567 -> "1,234,567"
 
 }  // namespace topomask::cli

@@ -31,9 +31,10 @@ struct MaskSetting {
 };
 
 struct MaskParameter {
-  std::string_view name;   // "f"
-  std::string_view shape;  // "[heads, max_hops + 1]"
-  std::string_view start;  // what it is where it is not given
+  std::string_view name;              // "f"
+  std::string_view shape;             // "[heads, max_hops + 1]"
+  std::string_view start;             // what it is where it is not given
+  std::string_view former_name = {};  // in files of versions before 0.1; "" where it was the same
 };
 
 struct MaskInfo {
@@ -51,6 +52,8 @@ struct MaskInfo {
 const std::vector<MaskInfo>& mask_catalogue();
 // Throws where there is no mask of that name, and suggests the nearest.
 const MaskInfo& mask_info(std::string_view name);
+// A parameter's name with what stands before it and a dot, as files have it; a former name becomes today's.
+std::string current_parameter_name(std::string_view path);
 
 struct MaskRequest {
   std::string mask;            // a name of the catalogue

@@ -82,6 +82,7 @@ struct RankPlan {
   std::vector<RankMemory> memory;  // what the largest rank holds at its peak
   double memory_total = 0;
   double memory_limit = 0;  // of the device; 0: not known
+  bool fits() const { return memory_limit == 0 || memory_total <= memory_limit; }
   // Sent by a rank on average, and by the one that sends most.
   double bytes_once = 0, bytes_once_most = 0;  // walks and the mask's pattern
   double bytes_forward = 0, bytes_forward_most = 0;

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from topomask._catalogue import settings_text
-from topomask._ops import ops
+from topomask._ops import USUAL, ops
 from topomask.graph import Graph, signed_seed
 from topomask.mask import Mask
 
@@ -16,11 +16,11 @@ FeatureMap = Callable[[Tensor], Tensor]
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = "linear",
-    feature_map: str | FeatureMap = "relu", engine: str = "auto", epsilon: float | None = None,
-    num_features: int | None = None, feature_seed: int = 0, normaliser_guard: float | None = None,
-    max_workspace: int | None = None, check_finite: bool = False, csr: tuple[Tensor, Tensor] | None = None,
-    weight: Tensor | None = None, bias: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = USUAL.kind,
+    feature_map: str | FeatureMap = USUAL.feature_map, engine: str = USUAL.engine, epsilon: float | None = None,
+    num_features: int | None = None, feature_seed: int = USUAL.feature_seed, normaliser_guard: float | None = None,
+    max_workspace: int | None = None, check_finite: bool = USUAL.check_finite,
+    csr: tuple[Tensor, Tensor] | None = None, weight: Tensor | None = None, bias: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Attention under a topological mask M, shaped like torch's scaled_dot_product_attention.
 
@@ -68,8 +68,8 @@ def attention(
 
 
 def plan_attention(
-    q: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = "linear", feature_map: str = "relu",
-    engine: str = "auto", num_features: int | None = None, max_workspace: int | None = None,
+    q: Tensor, v: Tensor, mask: Mask | None = None, *, kind: str = USUAL.kind, feature_map: str = USUAL.feature_map,
+    engine: str = USUAL.engine, num_features: int | None = None, max_workspace: int | None = None,
 ) -> str:  # fmt: skip
     """Which engine `attention` would choose and why: a table of costs. Of q and v only the shapes matter."""
     recipe, _, parameters = _expression(mask, kind, engine)
@@ -81,7 +81,7 @@ def plan_attention(
 
 def plan_ensembles(
     graph: Graph, error: float | None = None, kernel: str = "", p_halt: float | None = None,
-    max_hops: int | None = None, *, normalise: str = "symmetric", confidence: float | None = None,
+    max_hops: int | None = None, *, normalise: str = USUAL.normalise, confidence: float | None = None,
     m: int | None = None, d: int | None = None, **walks: Any,
 ) -> str:  # fmt: skip
     """Shared, independent and asymmetric walks at equal error on this graph: nonzeros, seconds, errors."""

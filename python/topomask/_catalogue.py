@@ -1,6 +1,5 @@
 """The library's catalogue of masks as Python shows it: arguments, signatures and docstrings."""
 
-import difflib
 import json
 import textwrap
 from inspect import Parameter, Signature, cleandoc
@@ -50,9 +49,8 @@ def docstring_of(info: dict[str, Any], arguments: dict[str, dict[str, Any]], own
 def bound(owner: str, signature: Signature, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The given arguments by name; None stands for a default. Raises TypeError if they do not fit."""
     for name in named.keys() - signature.parameters.keys():
-        near = difflib.get_close_matches(name, signature.parameters, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"expected {', '.join(signature.parameters)}"
-        raise TypeError(f"{owner}: there is no argument '{name}', {hint}")
+        hint = ops.nearest_or_all(name, list(signature.parameters))
+        raise TypeError(f"{owner}: there is no argument '{name}'{hint}")
     try:
         arguments = signature.bind(*values, **named).arguments
     except TypeError as error:

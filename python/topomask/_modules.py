@@ -47,10 +47,10 @@ class VisionTransformer(_LibraryModule):
         image_size: height and width of the images, or one number for both.
         patch: side of a square patch.
         options: channels, classes, dim, depth, heads, mlp (width of a token, blocks, heads, width inside the
-            MLP), attention ("grf", "linear", "softmax", ...), pooling ("mean" or "cls"), dropout, seed (of the
-            initial weights); of the masks num_walks, p_halt, max_hops, coupling, share_walks, ensembles,
-            absolute, key_f, patch_graph, neighbour_hops, mask_seed; of clips encoder, frames, tubelet,
-            temporal_layers, temporal_attention; mean, stddev, class_names of the data.
+            MLP), attention ("grf", "linear", "softmax", ...), random_features, pooling ("mean" or "cls"), dropout,
+            seed, initial_weights, initial_positions (all three before training); of the masks num_walks, p_halt,
+            max_hops, coupling, share_walks, ensembles, absolute, key_f, patch_graph, neighbour_hops, mask_seed;
+            of clips encoder, frames, tubelet, temporal_layers, temporal_attention; of data mean, stddev, class_names.
     """
 
     def __init__(self, image_size: int | tuple[int, int], patch: int, **options: Any) -> None:

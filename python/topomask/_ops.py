@@ -4,10 +4,12 @@ The computation, its gradients and all other shapes are in C++ (src/ops). Here t
 operators return without running them, so that torch.compile and torch.export can trace through.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,9 +27,7 @@ def version() -> str:
 def check_torch(torch_version: str) -> None:
     """Raises ImportError unless topomask supports that torch."""
     low, high = SUPPORTED_TORCH
-    match = re.match(r"(\d+)\.(\d+)", torch_version)
-    minor = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not low <= minor <= high:
+    if not low <= tuple(map(int, re.findall(r"\d+", torch_version)[:2])) <= high:
         raise ImportError(
             f"topomask {version()} supports torch {low[0]}.{low[1]} to {high[0]}.{high[1]}, "
             f"but torch {torch_version} is installed"
@@ -39,26 +39,17 @@ def program() -> Path:
     return _FOLDER / "bin" / "topomask"
 
 
-def _load_operators() -> None:
-    """Makes torch.ops.topomask.* available."""
-    check_torch(torch.__version__)
-    library = _FOLDER / "lib" / "libtopomask_ops.so"
-    if not library.exists():
-        raise ImportError(
-            f"topomask's operators are not at {library}: build and install topomask with "
-            "'pip install . --no-build-isolation'"
-        )
-    try:
-        torch.ops.load_library(str(library))
-    except OSError as error:
-        raise ImportError(
-            f"topomask's operators do not load ({error}); they were built for another torch than "
-            f"{torch.__version__}: install topomask again with 'pip install . --no-build-isolation'"
-        ) from error
-
-
-_load_operators()
+check_torch(torch.__version__)
+try:
+    torch.ops.load_library(str(_FOLDER / "lib" / "libtopomask_ops.so"))
+except OSError as error:
+    raise ImportError(
+        f"topomask's operators do not load ({error.__cause__ or error}): build and install topomask for torch "
+        f"{torch.__version__} with 'pip install . --no-build-isolation'"
+    ) from error
 ops = torch.ops.topomask
+USUAL = SimpleNamespace(**{name: own["default"] for name, own in json.loads(ops.option_catalogue()).items()})
+"""What the library takes where an option is not given."""
 
 
 def _unknown_size() -> torch.SymInt:

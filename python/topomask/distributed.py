@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from topomask._catalogue import settings_text
+from topomask._ops import USUAL
 from topomask.graph import Graph, signed_seed
 from topomask.graph import partition as _partition
 
@@ -33,8 +34,8 @@ def _name(group: Any) -> str:
 
 
 def partition(
-    graph: Graph, parts: int | None = None, method: str = "metis", seed: int = 0, points: Any = None,
-    *, folder: str | None = None, group: Any = None,
+    graph: Graph, parts: int | None = None, method: str = USUAL.partition_method,
+    seed: int = USUAL.partition_seed, points: Any = None, *, folder: str | None = None, group: Any = None,
 ) -> Tensor:  # fmt: skip
     """[N] int32: the rank of each node, as `topomask.partition`; parts: as many as there are ranks.
 
@@ -49,8 +50,9 @@ def partition(
 
 
 def plan(
-    graph: str, ranks: int, device: str = "cpu", *, partition: str = "metis", heads: int = 1, m: int | None = None,
-    d: int | None = None, learned: bool = True, link_bandwidth: float | None = None, **walks: Any,
+    graph: str, ranks: int, device: str = USUAL.device_profile, *, partition: str = USUAL.partition_method,
+    heads: int | None = None, m: int | None = None, d: int | None = None, learned: bool | None = None,
+    link_bandwidth: float | None = None, **walks: Any,
 ) -> str:  # fmt: skip
     """Memory, bytes sent and seconds of each rank, as 'topomask plan --ranks'; it needs no ranks itself.
 
@@ -93,7 +95,7 @@ class DistributedGraph:
         """
         return cls(_call("from_edges", num_nodes, nodes, edge_index, edge_weight, directed, _name(group)))
 
-    def normalised(self, how: str = "symmetric") -> "DistributedGraph":
+    def normalised(self, how: str = USUAL.normalise) -> "DistributedGraph":
         """W of the walks, as `topomask.normalise`."""
         return DistributedGraph(self._handle.normalised(how))
 
@@ -107,7 +109,7 @@ class GRFMask:
 
     def __init__(
         self, graph: DistributedGraph, f: Tensor, num_walks: int | None = None, p_halt: float | None = None,
-        max_hops: int | None = None, *, route: str = "auto", **walks: Any,
+        max_hops: int | None = None, *, route: str = USUAL.route, **walks: Any,
     ) -> None:  # fmt: skip
         """walks: ensembles, coupling, length, step, importance_weights, shared_walks and seed, with the defaults
         of `topomask.GRFMask`. With shared_walks=False later values of f have as many rows."""
@@ -118,9 +120,9 @@ class GRFMask:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: GRFMask | None = None, *, kind: str = "linear",
-    feature_map: str = "relu", engine: str = "auto", epsilon: float | None = None,
-    num_features: int | None = None, feature_seed: int = 0, group: Any = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: GRFMask | None = None, *, kind: str = USUAL.kind,
+    feature_map: str = USUAL.feature_map, engine: str = USUAL.engine, epsilon: float | None = None,
+    num_features: int | None = None, feature_seed: int = USUAL.feature_seed, group: Any = None,
 ) -> Tensor:  # fmt: skip
     """`topomask.attention` on the rows of own nodes; without a mask, over all nodes of all ranks of `group`."""
     handle, f = (None, None) if mask is None else (mask._handle, mask.f)

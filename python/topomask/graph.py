@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from topomask._catalogue import settings_text
-from topomask._ops import ops
+from topomask._ops import USUAL, ops
 from topomask.neighbours import arguments_of
 
 
@@ -70,7 +70,7 @@ class Graph:
     def from_edge_index(
         edge_index: Any, num_nodes: int | None = None, edge_weight: Any = None, *,
         batch: Tensor | None = None, ptr: Tensor | None = None, undirected: bool = False,
-        duplicates: str = "drop", self_loops: str = "keep",
+        duplicates: str = USUAL.duplicates, self_loops: str = USUAL.self_loops,
     ) -> Graph:  # fmt: skip
         """From edges as PyTorch Geometric keeps them.
 
@@ -164,7 +164,7 @@ class Graph:
         return Graph(row_ptr, col, weight, directed, ptr, out_degree=degree)
 
     @staticmethod
-    def grid(*extent: int, diagonals: bool = False, wrap: bool = False) -> Graph:
+    def grid(*extent: int, diagonals: bool = USUAL.diagonals, wrap: bool = USUAL.wrap) -> Graph:
         """The grid of an image or a volume: 1 to 3 sizes, nodes in row-major order."""
         row_ptr, col, weight = ops.grid_graph(list(extent), diagonals, wrap)
         return Graph(row_ptr, col, weight, directed=False)
@@ -182,7 +182,7 @@ class Graph:
             warnings.warn(remark, stacklevel=2)
         return Graph(row_ptr, col, weight, bool(directed), names=tuple(names))
 
-    def normalised(self, how: str = "symmetric") -> Graph:
+    def normalised(self, how: str = USUAL.normalise) -> Graph:
         """W: "symmetric" D^-1/2 A D^-1/2, "random-walk" D^-1 A, "max-degree" A / max |A_ij| d_i, "none" A."""
         return replace(self, weight=ops.normalise(*self.rows, self.directed, how))
 
@@ -224,7 +224,10 @@ class Graph:
 normalise = Graph.normalised
 
 
-def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, points: Any = None) -> Tensor:
+def partition(
+    graph: Graph, parts: int, method: str = USUAL.partition_method, seed: int = USUAL.partition_seed,
+    points: Any = None,
+) -> Tensor:  # fmt: skip
     """[N] int32: the part of each node, by "metis", "morton" (along `points` [N, D]) or "stream"."""
     return ops.partition_graph(*graph.rows, graph.directed, parts, method, signed_seed(seed), points)
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from topomask._ops import ops
+from topomask._ops import USUAL, ops
 from topomask.graph import Graph
 from topomask.masks import GRFMask
 
@@ -37,10 +37,10 @@ class NodeKernel:
     num_walks: int = 64
     p_halt: float = 0.2
     max_hops: int = 10
-    coupling: str = "independent"
-    seed: int = 0
+    coupling: str = USUAL.coupling
+    seed: int = USUAL.seed
     exact: bool = False
-    normalise: str = "symmetric"
+    normalise: str = USUAL.normalise
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -49,7 +49,8 @@ class NodeKernel:
         known = self.get_params()
         for name, value in parameters.items():
             if name not in known:
-                raise ValueError(f"NodeKernel: unknown parameter '{name}', expected {', '.join(known)}")
+                hint = ops.nearest_or_all(name, list(known))
+                raise ValueError(f"NodeKernel: unknown parameter '{name}'{hint}")
             setattr(self, name, value)
         return self
 

@@ -216,6 +216,13 @@ class CatalogueMask(LibraryMask):
             )
         )  # fmt: skip
 
+    def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
+        for parameter in self._info["parameters"]:
+            name, former = prefix + parameter["name"], prefix + parameter["former_name"]
+            if former in state_dict and name not in state_dict:
+                state_dict[name] = state_dict.pop(former)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def extra_repr(self) -> str:
         return super().extra_repr() + "".join(f", {key}={value}" for key, value in self._settings.items())
 

@@ -3,7 +3,6 @@ docstrings, come from its catalogue (`topomask.catalogue()`)."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -47,12 +46,6 @@ class GRFMask(CatalogueMask, positional="graph num_walks p_halt max_hops heads s
             phi, psi = ops.mask_features(*self._expression(), head)
         return phi, psi
 
-    def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
-        # Files of earlier versions of the C++ library call f by its long name.
-        if f"{prefix}modulation" in state_dict and f"{prefix}f" not in state_dict:
-            state_dict[f"{prefix}f"] = state_dict.pop(f"{prefix}modulation")
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
 
 class PowerSeriesMask(CatalogueMask, positional="graph max_power heads"):
     alpha: nn.Parameter
@@ -65,7 +58,7 @@ class ToeplitzMask(CatalogueMask, positional="extent heads"):
 
     @property
     def extent(self) -> tuple[int, ...]:
-        return tuple(map(int, re.findall(r"\d+", self._settings["extent"])))
+        return tuple(ops.parse_extent(self._settings["extent"]))
 
 
 class ForestMask(CatalogueMask, positional="graph heads"):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from topomask._attention import FeatureMap, attention
 from topomask._modules import HDVPD, Interlacer, ParticleRenderer, VisionTransformer
+from topomask._ops import USUAL
 from topomask.mask import Mask
 
 __all__ = [
@@ -27,8 +28,8 @@ class GraphMaskedAttention(nn.Module):
     """
 
     def __init__(
-        self, dim: int, heads: int, mask: Mask | None = None, *, bias: bool = True, kind: str = "linear",
-        feature_map: str | FeatureMap = "relu", engine: str = "auto", epsilon: float | None = None,
+        self, dim: int, heads: int, mask: Mask | None = None, *, bias: bool = True, kind: str = USUAL.kind,
+        feature_map: str | FeatureMap = USUAL.feature_map, engine: str = USUAL.engine, epsilon: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if heads < 1 or dim % heads:

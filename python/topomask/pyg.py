@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from topomask._ops import USUAL
 from topomask.graph import Graph
 from topomask.masks import GRFMask
 from topomask.nn import GraphMaskedAttention
@@ -27,8 +28,8 @@ class GRFConv(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, heads: int = 1, *, max_hops: int = 4, kind: Any = "linear",
-        feature_map: str = "relu", **mask_options: Any,
+        self, in_channels: int, out_channels: int, heads: int = 1, *, max_hops: int = 4, kind: str = USUAL.kind,
+        feature_map: str = USUAL.feature_map, **mask_options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from topomask._attention import attention
+from topomask._ops import USUAL
 from topomask.graph import Graph
 from topomask.mask import Mask
 from topomask.masks import GlobalTokensMask, GRFMask
@@ -60,7 +61,7 @@ def register(name: str = "topomask") -> None:
 
 
 def attach(
-    model: Any, make_mask: Callable[[int], Mask] | None = None, *, kind: str = "linear",
+    model: Any, make_mask: Callable[[int], Mask] | None = None, *, kind: str = USUAL.kind,
     name: str = "topomask", **walks: Any,
 ) -> Any:  # fmt: skip
     """Gives every attention layer its own mask and switches the model to attn_implementation=name.

@@ -7,6 +7,7 @@
 #include "attention/engines.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "core/units.h"
 #include "topomask/attention.h"
 #include "topomask/device.h"
 
@@ -292,7 +293,7 @@ AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shap
     fail("attention: no engine fits ({})", reasons);
   }
   plan.engine = best->engine;
-  plan.why = fmt::format("least predicted time, {:.3g} s {}", best->predicted_cost,
+  plan.why = fmt::format("least predicted time, {} {}", format_seconds(best->predicted_cost),
                          shape.device.is_cpu() ? "on the CPU" : "on a GPU");
   return plan;
 }

@@ -51,6 +51,20 @@ std::vector<std::int64_t> parse_integers(std::string_view list, std::string_view
   return parse_list<std::int64_t>(list, what, "whole number");
 }
 
+std::vector<std::int64_t> parse_extent(std::string_view text) {
+  constexpr std::size_t kMostSizes = 3;
+  std::vector<std::int64_t> extent;
+  for (const char *next = text.data(), *end = next + text.size();; ++next) {
+    std::int64_t size = 0;
+    const auto [stop, status] = std::from_chars(next, end, size);
+    if (status != std::errc() || size < 1 || extent.size() == kMostSizes) return {};
+    extent.push_back(size);
+    if (stop == end) return extent;
+    if (*stop != 'x' && *stop != ',') return {};
+    next = stop;
+  }
+}
+
 std::vector<double> parse_numbers(std::string_view list, std::string_view what) {
   return parse_list<double>(list, what, "number");
 }

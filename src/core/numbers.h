@@ -14,5 +14,7 @@ double parse_number(std::string_view text, std::string_view what);       // fini
 // "2,4,8"; at least one.
 std::vector<std::int64_t> parse_integers(std::string_view list, std::string_view what);
 std::vector<double> parse_numbers(std::string_view list, std::string_view what);
+// "16x16", "5" or "4,4,3": 1 to 3 sizes of at least 1. Empty where the text is anything else.
+std::vector<std::int64_t> parse_extent(std::string_view text);
 
 }  // namespace topomask

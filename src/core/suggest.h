@@ -65,4 +65,13 @@ std::string did_you_mean(std::string_view word, const Candidates& candidates) {
   return name.empty() ? "" : ", did you mean '" + name + "'?";
 }
 
+// The same, or ", expected x, y" with all candidates if none is near.
+template <class Candidates>
+std::string nearest_or_all(std::string_view word, const Candidates& candidates) {
+  std::string hint = did_you_mean(word, candidates);
+  if (!hint.empty()) return hint;
+  for (const auto& candidate : candidates) hint.append(hint.empty() ? ", expected " : ", ").append(candidate);
+  return hint;
+}
+
 }  // namespace topomask

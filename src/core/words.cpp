@@ -1,7 +1,5 @@
 #include "topomask/words.h"
 
-#include <fmt/ranges.h>
-
 #include "core/check.h"
 #include "core/suggest.h"
 
@@ -9,9 +7,8 @@ namespace topomask {
 
 void fail_unknown_word(std::string_view what, std::string_view word,
                        const std::vector<std::string_view>& known) {
-  const std::string suggestion = did_you_mean(word, std::span<const std::string_view>(known));
-  if (!suggestion.empty()) fail("{}: unknown value '{}'{}", what, word, suggestion);
-  fail("{}: unknown value '{}', expected {}", what, word, fmt::join(known, ", "));
+  fail("{}: unknown value '{}'{}", what, word,
+       nearest_or_all(word, std::span<const std::string_view>(known)));
 }
 
 }  // namespace topomask

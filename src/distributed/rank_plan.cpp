@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/parallel.h"
+#include "core/units.h"
 #include "distributed/mask_parts.h"
 #include "distributed/rank_survey.h"
 #include "distributed/walk_messages.h"
@@ -185,17 +186,6 @@ double compute_seconds(const RankCounts& counts, const RankPlanOptions& options,
   return 0;
 }
 
-std::string bytes_text(double bytes) {
-  for (const auto& [unit, name] : {std::pair{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}}) {
-    if (bytes >= unit) return fmt::format("{:.3g} {}", bytes / unit, name);
-  }
-  return fmt::format("{:.0f} B", bytes);
-}
-
-std::string seconds_text(double seconds) {
-  return seconds >= 1 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.3g} ms", 1e3 * seconds);
-}
-
 }  // namespace
 
 double forward_bytes(const RankCounts& counts, Engine engine, std::int64_t heads, std::int64_t m,
@@ -283,21 +273,21 @@ std::string RankPlan::to_string() const {
   count("entries of M", &RankCounts::mask_entries);
   count("halo of M", &RankCounts::mask_halo);
   const auto sent = [&](std::string_view name, double on_average, double most) {
-    text += fmt::format("{:<24}{:>14}{:>14}\n", name, bytes_text(on_average), bytes_text(most));
+    text += fmt::format("{:<24}{:>14}{:>14}\n", name, format_bytes(on_average), format_bytes(most));
   };
   sent("sent once", bytes_once, bytes_once_most);
   sent("sent per forward", bytes_forward, bytes_forward_most);
   if (bytes_backward > 0) sent("sent per backward", bytes_backward, bytes_backward_most);
-  text += fmt::format("\n{:<24}{:>14}\n", "memory, largest rank", bytes_text(memory_total));
-  for (const auto& [use, bytes] : memory) text += fmt::format("  {:<22}{:>14}\n", use, bytes_text(bytes));
-  if (memory_limit > 0 && memory_total > memory_limit) {
-    text += fmt::format("It does not fit: the device has {}. Take more ranks{}.\n", bytes_text(memory_limit),
-                        ranks == 1 ? " or fewer walks" : "");
+  text += fmt::format("\n{:<24}{:>14}\n", "memory, largest rank", format_bytes(memory_total));
+  for (const auto& [use, bytes] : memory) text += fmt::format("  {:<22}{:>14}\n", use, format_bytes(bytes));
+  if (!fits()) {
+    text += fmt::format("It does not fit: the device has {}. Take more ranks{}.\n",
+                        format_bytes(memory_limit), ranks == 1 ? " or fewer walks" : "");
   }
-  text += fmt::format("\n{:<24}{:>14}\n", "forward pass", seconds_text(seconds_forward));
-  text += fmt::format("  {:<22}{:>14}\n", "computing", seconds_text(seconds_compute));
+  text += fmt::format("\n{:<24}{:>14}\n", "forward pass", format_seconds(seconds_forward));
+  text += fmt::format("  {:<22}{:>14}\n", "computing", format_seconds(seconds_compute));
   text += fmt::format("  {:<22}{:>14}  at {}/s, while rows that need no other rank are computed\n",
-                      "exchange", seconds_text(seconds_exchange), bytes_text(link_bandwidth));
+                      "exchange", format_seconds(seconds_exchange), format_bytes(link_bandwidth));
   return text;
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/numbers.h"
 #include "core/suggest.h"
 #include "graph/cpu/rows.h"
 #include "graph/tensors.h"
@@ -49,7 +50,11 @@ class Arguments {
     return next_ < parts_.size() ? number<T>(what) : otherwise;
   }
   // The library can make a graph without nodes or neighbours, but a description of one is a mistake.
-  std::int64_t size(std::string_view what) { return parse_size(text(what), what); }
+  std::int64_t size(std::string_view what) {
+    const auto value = number<std::int64_t>(what);
+    if (value < 1) complain(fmt::format("expected at least 1 for {}, got {}", what, value));
+    return value;
+  }
   std::int64_t size_or(std::string_view what, std::int64_t otherwise) {
     return next_ < parts_.size() ? size(what) : otherwise;
   }
@@ -90,11 +95,6 @@ class Arguments {
     }
     return value;
   }
-  std::int64_t parse_size(std::string_view part, std::string_view what) const {
-    const auto value = parse<std::int64_t>(part, what);
-    if (value < 1) complain(fmt::format("expected at least 1 for {}, got {}", what, value));
-    return value;
-  }
   [[noreturn]] void complain(const std::string& problem) const {
     fail("{} (the form is {})", problem, form_);
   }
@@ -129,15 +129,10 @@ Graph make_line(Arguments& arguments) {
 
 Graph make_grid(Arguments& arguments) {
   constexpr std::array<std::string_view, 2> kFlags = {"diagonals", "wrap"};
-  std::vector<std::int64_t> extent;
-  std::string_view sizes = arguments.text("its extents");
-  for (bool more = true; more;) {
-    const std::size_t cross = sizes.find('x');
-    more = cross != std::string_view::npos;
-    extent.push_back(arguments.parse_size(sizes.substr(0, cross), "an extent"));
-    if (more) sizes.remove_prefix(cross + 1);
-  }
-  if (extent.size() > 3) arguments.complain(fmt::format("expected 1 to 3 extents, got {}", extent.size()));
+  const std::string_view sizes = arguments.text("its extent");
+  const std::vector<std::int64_t> extent = parse_extent(sizes);
+  if (extent.empty())
+    arguments.complain(fmt::format("expected an extent of 1 to 3 sizes of at least 1, got '{}'", sizes));
   GridOptions options;
   options.diagonals = arguments.flag("diagonals");
   options.wrap = arguments.flag("wrap");

@@ -53,7 +53,7 @@ std::vector<MaskSetting> walk_settings(std::string_view ensembles, std::string_v
 }
 
 constexpr MaskParameter kF = {"f", "[heads, max_hops + 1], or with key_init [heads, 2, max_hops + 1]",
-                              "the series of init, and of key_init"};
+                              "the series of init, and of key_init", "modulation"};
 
 const std::vector<MaskEntry>& entries() {
   static const std::vector<MaskEntry> kEntries = {
@@ -101,7 +101,7 @@ const std::vector<MaskEntry>& entries() {
          {"squared", SettingType::flag, "false",
           "M = S S^T where S is the series: the exact limit of a GRF mask with f = alpha"},
          kNormalise},
-        {{"alpha", "[heads, max_power + 1]", "the series of init"}}},
+        {{"alpha", "[heads, max_power + 1]", "the series of init", "coefficients"}}},
        make_power_series},
       {{"none", "NoMask", "Attention without a mask: all entries 1", "O(N)", "low rank", false, true, {}, {}},
        make_none},
@@ -324,6 +324,17 @@ const std::vector<MaskInfo>& mask_catalogue() {
 
 const MaskInfo& mask_info(std::string_view name) {
   return find_mask_entry(name).info;
+}
+
+std::string current_parameter_name(std::string_view path) {
+  const std::size_t last = path.rfind('.') + 1;  // 0 where there is no dot
+  for (const MaskEntry& entry : entries()) {
+    for (const MaskParameter& known : entry.info.parameters) {
+      if (!known.former_name.empty() && path.substr(last) == known.former_name)
+        return std::string(path.substr(0, last)).append(known.name);
+    }
+  }
+  return std::string(path);
 }
 
 }  // namespace topomask

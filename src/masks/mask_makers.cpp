@@ -29,10 +29,9 @@ constexpr std::uint32_t kLearnedFeaturesPurpose =
     0x6C656172;  // keeps these draws apart from others of a seed
 
 std::vector<std::int64_t> extent_of(const MaskOrder& order) {
-  std::string text = order.text("extent");
-  std::replace(text.begin(), text.end(), 'x', ',');
-  const std::vector<std::int64_t> extent = parse_integers(text, "ToeplitzMask: extent");
-  check(extent.size() <= 3, "ToeplitzMask: extent must hold 1 to 3 sizes, got {}", extent.size());
+  const std::vector<std::int64_t> extent = parse_extent(order.text("extent"));
+  check(!extent.empty(), "ToeplitzMask: extent must hold 1 to 3 sizes of at least 1, got '{}'",
+        order.text("extent"));
   std::int64_t cells = 1;
   for (const std::int64_t size : extent) {
     check(size >= 1 && size <= std::numeric_limits<std::int32_t>::max() / cells,

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "core/units.h"
 #include "walks/compile_plan.h"
 #include "walks/cpu/sample.h"
 
@@ -88,13 +89,9 @@ std::string in_words(double count) {
   return fmt::format("{:.0f}", count);
 }
 
-std::string in_bytes(double bytes) {
-  return bytes >= 1e9 ? fmt::format("{:.2g} GB", bytes / 1e9) : fmt::format("{:.2g} MB", bytes / 1e6);
-}
-
 std::string advise(const MaskSize& size, Ensembles ensembles) {
-  const std::string mask =
-      fmt::format("the mask will have about {} entries ({})", in_words(size.entries), in_bytes(size.bytes));
+  const std::string mask = fmt::format("the mask will have about {} entries ({})", in_words(size.entries),
+                                       format_bytes(size.bytes));
   if (ensembles == Ensembles::asymmetric || size.asymmetric_bytes > size.bytes / 4) {
     return mask + ": fewer walks or a larger p_halt make it smaller";
   }
@@ -102,7 +99,7 @@ std::string advise(const MaskSize& size, Ensembles ensembles) {
       "{}, since many walks meet on this graph: ensembles = asymmetric has about {} ({}) and sees max_hops "
       "far "
       "instead of twice as far",
-      mask, in_words(size.asymmetric_entries), in_bytes(size.asymmetric_bytes));
+      mask, in_words(size.asymmetric_entries), format_bytes(size.asymmetric_bytes));
 }
 
 }  // namespace

@@ -137,9 +137,7 @@ VitOptions vit_preset(const std::string& name, VitOptions base) {
     if (name == "b16") return sizes(16, 12, 768, 12, 3072, Pooling::cls);
   }
   const std::vector<std::string>& known = vit_preset_names(base.encoder);
-  const std::string suggestion = did_you_mean(name, known);
-  if (!suggestion.empty()) fail("preset: unknown value '{}'{}", name, suggestion);
-  fail("preset: unknown value '{}', expected {}", name, fmt::join(known, ", "));
+  fail("preset: unknown value '{}'{}", name, nearest_or_all(name, known));
 }
 
 }  // namespace topomask

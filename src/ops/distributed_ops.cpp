@@ -64,8 +64,8 @@ struct Calls : torch::CustomClassHolder {
   std::int64_t ranks(const std::string& group) { return ranks_of(group)->size(); }
   // The plan in words.
   std::string plan(const std::string& graph, std::int64_t ranks, const std::string& device,
-                   const std::string& method, const std::string& walks, std::int64_t heads,
-                   std::optional<std::int64_t> m, std::optional<std::int64_t> d, bool learned,
+                   const std::string& method, const std::string& walks, std::optional<std::int64_t> heads,
+                   std::optional<std::int64_t> m, std::optional<std::int64_t> d, std::optional<bool> learned,
                    std::optional<double> link_bandwidth) {
     RankPlanOptions options;
     options.ranks = ranks;
@@ -74,10 +74,10 @@ struct Calls : torch::CustomClassHolder {
     const WalkMaskPlan mask = plan_walk_mask(request_of("grf", walks));
     options.normalisation = mask.normalisation;
     options.features = mask.features;
-    options.heads = heads;
+    options.heads = heads.value_or(options.heads);
     options.channels = m.value_or(options.channels);
     options.values = d.value_or(options.values);
-    options.learned = learned;
+    options.learned = learned.value_or(options.learned);
     options.link_bandwidth = link_bandwidth.value_or(options.link_bandwidth);
     return plan_ranks(graph, options).to_string();
   }

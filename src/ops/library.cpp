@@ -8,6 +8,11 @@ TORCH_LIBRARY(topomask, m) {
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   const auto def = [&](const char* schema) { m.def(schema, tags); };
 
+  // For another language: what the library takes where an argument is not given, and the words of those that
+  // are words, as JSON; the end of a sentence about an unknown name.
+  def("option_catalogue() -> str");
+  def("nearest_or_all(str name, str[] known) -> str");
+
   // Graphs: row_ptr [N+1] int64, col [E] int32, weight [E] float32; `directed` is a bool tensor [].
   // graph_from_edges: the last is where the graphs of a batch begin, [graphs+1], or [0] where there is none.
   def("graph_from_edges(Tensor edge_index, Tensor? edge_weight, int? num_nodes, bool undirected, "
@@ -73,6 +78,7 @@ TORCH_LIBRARY(topomask, m) {
   def("feature_products(str mask, Tensor[] constants, Tensor[] parameters, Tensor rows, Tensor columns) "
       "-> Tensor");
   def("forget_masks() -> ()");
+  def("parse_extent(str text) -> int[]");
   def("cuda_is_built() -> bool");
 
   // Modules: complete settings, names and initial weights; what a module makes of weights and inputs. A

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/numbers.h"
 #include "core/parallel.h"
 #include "ops/arguments.h"
 #include "ops/expressions.h"
@@ -149,8 +150,10 @@ std::string mask_catalogue_op() {
       row["settings"].push_back(
           {{"name", setting.name}, {"default", default_of(setting)}, {"description", setting.description}});
     for (const MaskParameter& parameter : info.parameters)
-      row["parameters"].push_back(
-          {{"name", parameter.name}, {"shape", parameter.shape}, {"start", parameter.start}});
+      row["parameters"].push_back({{"name", parameter.name},
+                                   {"shape", parameter.shape},
+                                   {"start", parameter.start},
+                                   {"former_name", parameter.former_name}});
     row["arguments"] = arguments_of(info);
     catalogue.push_back(std::move(row));
   }
@@ -400,6 +403,7 @@ TORCH_LIBRARY_IMPL(topomask, CompositeExplicitAutograd, m) {
   m.impl("mask_features", mask_features_op);
   m.impl("feature_products", feature_products);
   m.impl("forget_masks", forget_expired_masks);
+  m.impl("parse_extent", parse_extent);
   m.impl("cuda_is_built", cuda_is_built);
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/units.h"
 #include "graph/cpu/transform.h"
 #include "masks/cpu/sparse_product.h"
 #include "masks/cuda/device_rows.h"
@@ -88,10 +89,6 @@ class Ledger {
 bool in_tiles(const ChainCounts& c, const AttentionShape& shape) {
   return shape.dtype == at::kBFloat16 && shape.d <= 64 && shape.d_v <= 64 &&
          c.mask_entries <= static_cast<double>(kMostTiledEntries);
-}
-
-std::string rounded_bytes(double bytes) {
-  return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9) : fmt::format("{:.1f} MB", bytes / 1e6);
 }
 
 }  // namespace
@@ -244,8 +241,8 @@ const MemoryStep& MemoryPlan::highest() const {
 std::string MemoryPlan::to_string() const {
   std::string text = fmt::format("{:<20}{:>12}{:>12}\n", "memory", "stays", "peak");
   for (const MemoryStep& step : steps)
-    text += fmt::format("  {:<18}{:>12}{:>12}\n", step.name, rounded_bytes(step.lasting),
-                        rounded_bytes(step.peak));
+    text +=
+        fmt::format("  {:<18}{:>12}{:>12}\n", step.name, format_bytes(step.lasting), format_bytes(step.peak));
   return text;
 }
 

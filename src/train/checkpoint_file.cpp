@@ -7,14 +7,15 @@
 
 #include "core/check.h"
 #include "io/safetensors_header.h"
+#include "topomask/mask_catalogue.h"
 
 namespace topomask {
 namespace {
 
-// f of a mask was called its modulation before version 0.1.
+// Of a mask's parameters; other modules have kept their names.
 std::string current_name(const std::string& name) {
-  constexpr std::string_view kOld = ".mask.modulation";
-  return name.ends_with(kOld) ? name.substr(0, name.size() - kOld.size()) + ".mask.f" : name;
+  return std::string_view(name).substr(0, name.rfind('.')).ends_with(".mask") ? current_parameter_name(name)
+                                                                              : name;
 }
 
 }  // namespace

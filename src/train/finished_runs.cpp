@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "io/files.h"
 #include "topomask/image_table.h"
+#include "topomask/mask_catalogue.h"
 #include "train/sample.h"
 
 namespace topomask {
@@ -81,18 +82,21 @@ Json parse_result(const std::string& text, const std::string& path) {
     if (json.contains(key)) require(key, value(key).is_string(), "a string");
   }
   if (json.contains("f_layers")) require("f_layers", is_list(value("f_layers"), &Json::is_number), "numbers");
-  for (const char* key : {"f", "modulation"}) {  // modulation: its name before version 0.1
-    if (!json.contains(key)) continue;
+  std::vector<std::string> names_of_f;
+  for (const auto& item : json.items()) {
+    if (current_parameter_name(item.key()) == "f") names_of_f.push_back(item.key());
+  }
+  for (const std::string& key : names_of_f) {
     bool valid = json[key].is_array();
     for (const Json& layer : json[key]) {
       valid = valid && layer.is_array();
       for (const Json& head : layer) valid = valid && is_list(head, &Json::is_number);
     }
-    require(key, valid, "numbers for each layer and head");
+    require(key.c_str(), valid, "numbers for each layer and head");
   }
-  if (json.contains("modulation") && !json.contains("f")) {
-    json["f"] = std::move(json["modulation"]);
-    json.erase("modulation");
+  if (!names_of_f.empty() && !json.contains("f")) {
+    json["f"] = std::move(json[names_of_f.front()]);
+    json.erase(names_of_f.front());
   }
   return json;
 }

@@ -89,7 +89,7 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"kernel-error", "--length", "survival:1,0.5,0.7"});
   expect_rejected({"kernel-error", "--length", "survival:0.5,0.25"});
   expect_rejected({"bench", "walks", "--graph", "path:4", "--repeats", "0"}, "--repeats");
-  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "at least 1 for an extent");
+  expect_rejected({"bench", "walks", "--graph", "grid:0x4"}, "sizes of at least 1, got '0x4'");
   expect_rejected({"plan", "--error", "-1"}, "error");
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
   expect_rejected({"plan", "--ranks", "2", "--link-bandwidth", "0"}, "more than 0 bytes per second");

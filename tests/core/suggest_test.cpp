@@ -33,6 +33,8 @@ TEST(suggest, is_silent_when_nothing_is_near) {
   EXPECT_EQ(nearest_name(std::string(100000, 'a'), kCouplings), "");
   EXPECT_EQ(did_you_mean("zebra", kCouplings), "");
   EXPECT_EQ(did_you_mean("bot", kCouplings), ", did you mean 'both'?");
+  EXPECT_EQ(nearest_or_all("bot", kCouplings), ", did you mean 'both'?");
+  EXPECT_EQ(nearest_or_all("zebra", kCouplings), ", expected independent, antithetic, repelling, both");
 }
 
 }  // namespace

@@ -70,9 +70,9 @@ TEST(GraphSpec, NamesEveryGenerator) {
 
 TEST(GraphSpec, OneSentencePerMistake) {
   EXPECT_EQ(spec_error("grid:3xx4"),
-            "graph 'grid:3xx4': expected a number for an extent, got '' (the form is "
+            "graph 'grid:3xx4': expected an extent of 1 to 3 sizes of at least 1, got '3xx4' (the form is "
             "grid:H[xW[xD]][,diagonals][,wrap])");
-  EXPECT_THAT(spec_error("grid:1x2x3x4"), HasSubstr("expected 1 to 3 extents, got 4"));
+  EXPECT_THAT(spec_error("grid:1x2x3x4"), HasSubstr("1 to 3 sizes of at least 1, got '1x2x3x4'"));
   EXPECT_THAT(spec_error("grid:3x4,wrop"), HasSubstr("did you mean 'wrap'?"));
   EXPECT_THAT(spec_error("path:"), HasSubstr("expected the number of nodes, got nothing"));
   EXPECT_THAT(spec_error("path"), HasSubstr("expected the number of nodes, got nothing"));
@@ -91,13 +91,14 @@ TEST(GraphSpec, OneSentencePerMistake) {
 // A size of zero is a mistake; the library itself can make a graph without nodes.
 TEST(GraphSpec, SizesOfZeroAreMistakes) {
   for (const char* spec :
-       {"path:0", "cycle:0", "grid:0", "grid:0x5", "grid:5x0", "grid:2x0x3,wrap", "er:0,0.5", "ba:0,0",
-        "ba:0,1", "ba:5,0", "regular:0,0", "regular:5,0", "regular:0,3", "torus:0,3", "torus:9,0",
-        "knn:points.ply,0", "path:-3", "grid:-1x5", "knn:points.ply,-2"}) {
+       {"path:0", "cycle:0", "er:0,0.5", "ba:0,0", "ba:0,1", "ba:5,0", "regular:0,0", "regular:5,0",
+        "regular:0,3", "torus:0,3", "torus:9,0", "knn:points.ply,0", "path:-3", "knn:points.ply,-2"}) {
     EXPECT_THAT(spec_error(spec),
                 AllOf(StartsWith(std::string("graph '") + spec + "': expected at least 1 for "),
                       HasSubstr("(the form is ")));
   }
+  for (const char* spec : {"grid:0", "grid:0x5", "grid:5x0", "grid:2x0x3,wrap", "grid:-1x5"})
+    EXPECT_THAT(spec_error(spec), HasSubstr("expected an extent of 1 to 3 sizes of at least 1")) << spec;
   EXPECT_EQ(path_graph(0).num_nodes(), 0);
   EXPECT_EQ(grid_graph({0, 5}).num_nodes(), 0);
   EXPECT_EQ(erdos_renyi(0, 0.5).num_nodes(), 0);

@@ -1,15 +1,20 @@
 """Names, defaults and descriptions stand in the library's catalogue; all that repeats them for a reader agrees."""
 
+import ast
 import inspect
+import json
 import pickle
 import pydoc
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import topomask
+import topomask.pyg
+import topomask.transformers
 import torch
 from topomask._ops import ops
 
@@ -98,7 +103,7 @@ def test_arguments_by_place_and_by_name_are_the_same(karate: topomask.Graph) -> 
     assert topomask.GRFMask(karate, max_hops=1, init=torch.ones(1, 2).double()).f.dtype == torch.float32
     assert topomask.GRFMask(karate, max_hops=1, init=[1, 2], dtype=torch.float64).f.tolist() == [[1.0, 2.0]]
     assert topomask.ToeplitzMask((2, 3), init=torch.ones(1, 15).double()).offsets.dtype == torch.float64
-    assert topomask.ToeplitzMask([2, 3]).extent == (2, 3)
+    assert topomask.ToeplitzMask([2, 3]).extent == topomask.ToeplitzMask("2x3").extent == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,10 @@ def test_arguments_by_place_and_by_name_are_the_same(karate: topomask.Graph) -> 
 def test_wrong_arguments_are_named(arguments: tuple, named: dict, message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         topomask.GRFMask(*arguments, **named)
+    with pytest.raises(ValueError, match="1 to 3 sizes of at least 1, got '2,0'"):
+        topomask.ToeplitzMask((2, 0))
+    with pytest.raises(ValueError, match="NodeKernel: unknown parameter 'num_walk', did you mean 'num_walks'?"):
+        topomask.NodeKernel(topomask.Graph.grid(2)).set_params(num_walk=3)
 
 
 def test_classes_of_ones_own_are_derived_from_them(karate: topomask.Graph) -> None:
@@ -147,14 +156,71 @@ def test_the_readme_lists_the_catalogue() -> None:
         assert product == info["product"], name
 
 
-def test_defaults_of_attention_are_the_librarys() -> None:
-    text = inspect.getdoc(topomask.attention) or ""
-    for name in ("epsilon", "num_features", "normaliser_guard"):
-        assert inspect.signature(topomask.attention).parameters[name].default is None
-        assert re.search(rf"{name}: .*\([\de-]+\)", text), name
+# Arguments whose option has another name in the library.
+OTHER_NAMES = {
+    topomask.partition: {"method": "partition_method", "seed": "partition_seed"},
+    topomask.distributed.partition: {"method": "partition_method", "seed": "partition_seed"},
+    topomask.distributed.plan: {"device": "device_profile", "partition": "partition_method"},
+    topomask.Graph.normalised: {"how": "normalise"},
+    topomask.distributed.DistributedGraph.normalised: {"how": "normalise"},
+}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        topomask.attention, topomask.plan_attention, topomask.plan_ensembles, topomask.partition, topomask.distributed.attention,
+        topomask.distributed.partition, topomask.distributed.plan, topomask.distributed.DistributedGraph.normalised,
+        topomask.distributed.GRFMask, topomask.nn.GraphMaskedAttention, topomask.Graph.from_edge_index, topomask.Graph.from_points,
+        topomask.Graph.grid, topomask.Graph.normalised, topomask.NodeKernel, topomask.pyg.GRFConv, topomask.transformers.attach,
+    ],
+    ids=lambda function: function.__qualname__,
+)  # fmt: skip
+def test_defaults_are_the_librarys(function: Callable) -> None:
+    """Those of the signature; and where that says None, the number in brackets in the docstring."""
+    known, seen = json.loads(ops.option_catalogue()), 0
+    text = inspect.getdoc(function) or ""
+    for name, parameter in inspect.signature(function).parameters.items():
+        option = known.get(OTHER_NAMES.get(function, {}).get(name, name))
+        if option is None or parameter.default is parameter.empty:
+            continue
+        default, seen = option["default"], seen + 1
+        if parameter.default is not None:
+            assert (parameter.default, type(parameter.default)) == (default, type(default)), name
+        elif described := re.search(rf"^ *{name}: .*?\((\S+)\)", text, re.MULTILINE):
+            assert ast.literal_eval(described[1].removesuffix(".")) == default, name
+    assert seen > 0
+
+
+@pytest.mark.parametrize("name", ["epsilon", "num_features", "normaliser_guard"])
+def test_docstring_of_attention_has_the_numbers(name: str) -> None:
+    assert re.search(rf"{name}: .*\([\de-]+\)", inspect.getdoc(topomask.attention) or "")
+
+
+def test_docstrings_have_every_word() -> None:
+    known = json.loads(ops.option_catalogue())
+    for function, names in (
+        (topomask.attention, ("kind", "feature_map", "engine")),
+        (topomask.Graph.normalised, ("normalise",)),
+        (topomask.partition, ("partition_method",)),
+    ):
+        for word in (word for name in names for word in known[name]["words"]):
+            assert f'"{word}"' in (inspect.getdoc(function) or ""), word
+
+
+@pytest.mark.parametrize("module", [topomask.nn.VisionTransformer(8, 4), topomask.nn.ParticleRenderer()], ids=lambda m: type(m).__name__)
+def test_docstrings_of_modules_have_every_setting(module: torch.nn.Module) -> None:
+    text = inspect.getdoc(type(module)) or ""
+    assert not [name for name in module.settings if not re.search(rf"\b{name}\b", text)]
+
+
+def test_what_is_not_given_is_the_librarys() -> None:
     q = torch.rand(1, 1, 5, 4)
-    explicit = ops.attention(q, q, q, "", [], [], "linear", "relu", "auto", 1e-3, 64, 0, 1e-20, 0, False)
+    known = {name: option["default"] for name, option in json.loads(ops.option_catalogue()).items()}
+    names = "kind feature_map engine epsilon num_features feature_seed normaliser_guard".split()
+    explicit = ops.attention(q, q, q, "", [], [], *(known[name] for name in names), 0, known["check_finite"])
     assert torch.equal(topomask.attention(q, q, q), explicit)
+    assert torch.equal(topomask.attention(q, q, q, kind="linear", feature_map="relu", engine="auto"), explicit)
 
 
 def test_python_has_every_mask_of_the_catalogue() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -42,6 +43,18 @@ def test_installed_package_is_complete(tmp_path: Path) -> None:
     assert run(sys.executable, "-c", code, **path).split() == [str(tmp_path / "topomask" / "__init__.py"), version]
     assert run(sys.executable, "-m", "topomask", "--version", **path).split()[0] == version  # the commit follows
     assert "--graph" in run(sys.executable, "-m", "topomask", "attend", "--help", **path)
+
+
+def test_missing_operators_are_a_sentence(tmp_path: Path) -> None:
+    shutil.copytree(Path(topomask.__path__[0]), tmp_path / "topomask", ignore=shutil.ignore_patterns("lib", "bin"))
+    done = subprocess.run(
+        [sys.executable, "-c", "import topomask"], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: topomask's operators do not load ("), last
+    assert f"{tmp_path}/topomask/lib/libtopomask_ops.so" in last
+    assert last.endswith("with 'pip install . --no-build-isolation'")
 
 
 @pytest.mark.skipif("TOPOMASK_WHEEL" not in os.environ, reason="TOPOMASK_WHEEL names no wheel to look at")

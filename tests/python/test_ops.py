@@ -90,7 +90,7 @@ def samples() -> dict[str, tuple]:
 SAMPLES = samples()
 # These return words or numbers, make what is traced, or are made of other operators.
 UNTRACED = {
-    "plan_attention", "plan_ensembles", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
+    "plan_attention", "plan_ensembles", "attention_saved", "knn_graph", "cuda_is_built", "forget_masks", "option_catalogue", "nearest_or_all", "parse_extent", "mask_profile", "mask_catalogue", "load_graph", "partition_graph",
     "make_mask", "mask_advice", "make_tensor_mask", "load_vit", "combine_masks", "mask_features", "feature_products", "checked_nodes", "csr_attention", "column_operands",
     "column_result", "load_hdvpd", "library_module", "union_graphs",
 }  # fmt: skip

@@ -215,7 +215,14 @@ def test_state_dicts_of_layers_and_of_other_masks(tmp_path: Path) -> None:
     assert code == 2 and "named 'offsets'" in message
     code, message = attend("--mask", "causal")
     assert code == 2 and "'f' is no parameter of this mask" in message
-    mask.load_state_dict({"modulation": mask.f.detach() * 2})
+    # Names of versions before 0.1.
+    safetensors.save_file({"layer.mask.modulation": mask.f.detach()}, path)
+    assert attend() == (0, "")
+    mask.load_state_dict({"modulation": torch.full_like(mask.f, 2)})
+    assert (mask.f == 2).all()
+    series = topomask.PowerSeriesMask(topomask.Graph.grid(6, 6), 3)
+    series.load_state_dict({"coefficients": torch.full_like(series.alpha, 2)})
+    assert (series.alpha == 2).all()
 
 
 def test_module_runs_the_program() -> None:
@@ -266,12 +273,13 @@ def test_shards_of_the_program_load_in_python(tmp_path: Path) -> None:
         assert torch.equal(expected.float(), shard["weight"])
 
 
-def test_lost_output_is_an_error() -> None:
+@pytest.mark.parametrize(
+    "arguments", [["graph", "--graph", "karate"], ["bench", "distributed", "--graph", "grid:8x8", "--ranks", "2", "--repeats", "1"]]
+)
+def test_lost_output_is_an_error(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [program(), "graph", "--graph", "karate", "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert done.returncode == 1 and done.stderr.startswith("topomask: could not write"), done
+        done = subprocess.run([program(), *arguments, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "topomask: could not write to standard output; is the disk full?\n")
 
 
 def test_closed_streams_are_not_files(tmp_path: Path) -> None:

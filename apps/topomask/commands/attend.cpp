@@ -44,19 +44,6 @@ at::Tensor with_heads(const at::Tensor& array) {
   return array.dim() == 2 ? array.unsqueeze(1) : array;
 }
 
-AttentionShape shape_of(const at::Tensor& q, const at::Tensor& v) {
-  const bool packed = q.dim() == 3;
-  AttentionShape shape;
-  shape.batch = packed ? 1 : q.size(0);
-  shape.heads = q.size(1);
-  shape.num_nodes = q.size(packed ? 0 : 2);
-  shape.d = q.size(-1);
-  shape.d_v = v.size(-1);
-  shape.dtype = q.scalar_type();
-  shape.device = q.device().type();
-  return shape;
-}
-
 void run_attend(const AttendCommand& command) {
   command.run.apply();
   check(!command.out.empty() || command.print_plan, "--out: expected a file for the result, or --print-plan");
@@ -69,7 +56,7 @@ void run_attend(const AttendCommand& command) {
   const at::Tensor k = with_heads(read_operand("--k", command.k, nodes, command.mask, device));
   const at::Tensor plain_v = read_operand("--v", command.v, nodes, command.mask, device),
                    v = with_heads(plain_v);
-  const AttentionShape shape = shape_of(q, v);
+  const AttentionShape shape = AttentionShape::of(q, v);
   const AttentionPlan plan = plan_attention(*mask, shape, options);
   double seconds = 0;
   if (!command.out.empty()) {

@@ -27,7 +27,7 @@ struct FeaturesCommand {
   RunOptions run;
   GraphOptions graph;
   WalkFlags walks;
-  std::int64_t num_walks = 16;
+  std::int64_t num_walks = WalkOptions().num_walks;
   std::string kernel;
   std::string out, out_keys;
   std::string device = "cpu";

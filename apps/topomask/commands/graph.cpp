@@ -18,7 +18,7 @@ struct GraphCommand {
   RunOptions run;
   GraphOptions graph;
   std::string kernel;
-  double p_halt = 0.5;
+  double p_halt = WalkOptions().p_halt;
   std::optional<int> max_hops;
 };
 

@@ -48,7 +48,7 @@ nlohmann::ordered_json rank_plan_json(const std::string& graph, const RankPlanOp
           {"bytes_backward", bytes(plan.bytes_backward, plan.bytes_backward_most)},
           {"memory", memory},
           {"memory_limit", plan.memory_limit},
-          {"fits", plan.memory_limit == 0 || plan.memory_total <= plan.memory_limit},
+          {"fits", plan.fits()},
           {"link_bandwidth", plan.link_bandwidth},
           {"seconds_compute", plan.seconds_compute},
           {"seconds_exchange", plan.seconds_exchange},

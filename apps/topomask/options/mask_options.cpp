@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "options/flag_names.h"
 #include "options/mask_parameters.h"
+#include "topomask/graph_family.h"
 #include "topomask/kernels.h"
 #include "topomask/mask_catalogue.h"
 #include "topomask/masks.h"
@@ -93,9 +94,10 @@ void check_taken(const MaskInfo& info, std::string_view name, const std::string&
 
 // What follows path: or grid: in the graph's description.
 std::string extent_of(const std::string& graph) {
-  check(graph.starts_with("grid:") || graph.starts_with("path:"),
+  const std::optional<GraphFamily> family = graph_family(graph);
+  check(family && (family->name == "grid" || family->name == "path"),
         "mask toeplitz needs a grid: expected --graph path:N or grid:HxW[xD], or --extent, got '{}'", graph);
-  return graph.substr(5, graph.find(',') - 5);
+  return fmt::format("{}", fmt::join(family->extent, "x"));
 }
 
 void check_flags(const MaskFlags& flags) {

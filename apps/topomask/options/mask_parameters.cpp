@@ -9,15 +9,6 @@
 
 namespace topomask::cli {
 
-namespace {
-
-// What files of earlier versions call a parameter.
-std::string old_name(const std::string& name) {
-  return name == "f" ? "modulation" : name == "alpha" ? "coefficients" : name;
-}
-
-}  // namespace
-
 MaskFile::MaskFile(const std::string& path, c10::Device device) : path_(path), device_(device) {
   if (path.empty()) return;
   for (auto& [name, tensor] : read_safetensors(path).tensors) stored_[name] = tensor;
@@ -26,12 +17,8 @@ MaskFile::MaskFile(const std::string& path, c10::Device device) : path_(path), d
 at::Tensor MaskFile::take(const std::string& name) {
   std::vector<std::string> found;
   for (const auto& [stored, tensor] : stored_) {
-    for (const std::string& known : {name, old_name(name)}) {
-      if (stored == known || stored.ends_with("." + known)) {
-        found.push_back(stored);
-        break;
-      }
-    }
+    const std::string known = current_parameter_name(stored);
+    if (known == name || known.ends_with("." + name)) found.push_back(stored);
   }
   check(!found.empty(), "{}: expected a parameter named '{}' of this mask, but there is none", path_, name);
   check(found.size() == 1, "{}: expected the parameters of one mask, but it holds {}", path_,

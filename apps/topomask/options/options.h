@@ -56,7 +56,7 @@ void add_kernel_option(CLI::App& command, std::string& kernel);
 struct WalkFlags {
   double p_halt = WalkOptions().p_halt;
   std::optional<int> max_hops;
-  std::string length = "geometric";
+  std::string length = std::string(word_of(WalkOptions().length));
   FeatureOptions features;
 
   FeatureOptions to_feature_options(std::int64_t num_walks, std::uint64_t seed) const;

@@ -175,7 +175,7 @@ void RankFlags::run(const RunOptions& options, const std::function<void(const Ra
       if (complaints.is_new(error.what())) throw;
       _exit(kBadInput);
     }
-    check(std::fflush(stdout) == 0, "rank {}: could not write to standard output; is the disk full?", rank);
+    flush_output();
     std::fflush(nullptr);
     _exit(0);
   }

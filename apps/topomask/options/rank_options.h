@@ -13,7 +13,7 @@ struct RankFlags {
   int ranks = 0;  // 0: those of torchrun, or none
   RankOptions limits;
   WalkRoute route = WalkRoute::automatic;
-  PartitionMethod method = PartitionMethod::metis;
+  PartitionMethod method = PartitionOptions().method;
 
   // --ranks, or more than one process of torchrun
   bool wanted() const;

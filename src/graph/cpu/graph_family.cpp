@@ -9,6 +9,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "core/numbers.h"
+
 namespace topomask {
 namespace {
 
@@ -74,21 +76,12 @@ std::optional<GraphFamily> graph_family(const std::string& spec) {
   GraphFamily family;
   family.name = spec.substr(0, colon);
   const std::size_t comma = std::min(spec.find(',', colon), spec.size());
-  std::string_view sizes = std::string_view(spec).substr(colon + 1, comma - colon - 1);
+  family.extent = parse_extent(std::string_view(spec).substr(colon + 1, comma - colon - 1));
+  if (family.extent.empty()) return std::nullopt;
   family.rest = spec.substr(comma);
   double nodes = 1;
-  for (bool more = true; more;) {
-    const std::size_t cross = sizes.find('x');
-    more = cross != std::string_view::npos;
-    const std::string_view part = sizes.substr(0, cross);
-    std::int64_t size = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), size);
-    if (error != std::errc() || end != part.data() + part.size() || size < 1) return std::nullopt;
-    family.extent.push_back(size);
-    nodes *= static_cast<double>(size);
-    if (more) sizes.remove_prefix(cross + 1);
-  }
-  const bool grid = family.name == "grid" && family.extent.size() <= 3;
+  for (const std::int64_t size : family.extent) nodes *= static_cast<double>(size);
+  const bool grid = family.name == "grid";
   const auto known = std::find_if(kFamilies.begin(), kFamilies.end(),
                                   [&](const FamilyName& one) { return one.name == family.name; });
   if (!grid && (known == kFamilies.end() || family.extent.size() != 1)) return std::nullopt;

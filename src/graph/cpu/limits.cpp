@@ -1,5 +1,6 @@
 #include "graph/cpu/limits.h"
 
+#include "core/units.h"
 #include "io/memory.h"
 
 namespace topomask {
@@ -9,8 +10,8 @@ void check_memory(const char* where, double bytes) {
   constexpr double kSmall = double{1 << 28};
   if (bytes <= kSmall) return;
   const auto free = static_cast<double>(available_memory());
-  check(bytes <= free, "{}: this takes at least {:.3g} GB of memory, but {:.3g} GB are free", where,
-        bytes / 1e9, free / 1e9);
+  check(bytes <= free, "{}: this takes at least {} of memory, but {} are free", where, format_bytes(bytes),
+        format_bytes(free));
 }
 
 }  // namespace topomask
