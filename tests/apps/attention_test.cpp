@@ -307,6 +307,11 @@ TEST(Attend, MistakesAreOneSentence) {
   reject({"--graph", "grid:3x3", "--engine", "feature", "--kind", "softmax"}, "feature");
   reject({"--graph", "grid:3x3", "--mask", "causal", "--engine", "mask"}, "causal");
   reject({"--graph", "grid:3x3", "--max-workspace", "10"}, "workspace");
+  reject({"--graph", "grid:3x3", "--ranks", "2", "--engine", "feature", "--max-workspace", "10"},
+         "bytes of workspace for one feature of the largest part, max_workspace is 10");
+  reject({"--graph", "grid:3x3", "--ranks", "2", "--max-workspace", "-1"},
+         "--max-workspace: expected at least 0 bytes, got -1");
+  reject({"--graph", "grid:3x3", "--ranks", "0"}, "--ranks: expected 1 to 256, got 0");
   reject({"--graph", "grid:3x3", "--mask", "forest"}, "cycle");
   reject({"--graph", "cycle:9", "--mask", "toeplitz"}, "grid");
   reject({"--graph", "cycle:9", "--mask", "toeplitz", "--extent", "3x3"}, "grid");
