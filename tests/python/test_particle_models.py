@@ -210,6 +210,13 @@ def test_checkpoint(run: Path) -> None:
 def test_errors(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown key 'widht', did you mean 'width'"):
         Interlacer(4, widht=3)
+    # Settings of runs, which a model by itself would ignore.
+    for setting in ({"steps": 3}, {"data": "robot"}, {"robot_points": 4}, {"flow_loss": 1.0}, {"device": "cpu"}):
+        name = next(iter(setting)).replace("_", "-")
+        with pytest.raises(ValueError, match=f"unknown key '{name}', expected one of local, features, width, .* seed"):
+            Interlacer(4, **setting)
+    with pytest.raises(ValueError, match="unknown key 'neighbors', did you mean 'neighbours'"):
+        Interlacer(4, neighbors=3)
     with pytest.raises(ValueError, match="must divide the width 16, got 3"):
         Interlacer(4, width=16, heads=3)
     with pytest.raises(ValueError, match=r"features \[B, N, 4\]"):
