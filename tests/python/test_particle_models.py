@@ -141,6 +141,16 @@ def test_cloud_alone_and_start() -> None:
     assert not moves.any() and not changes.any()  # 0 before training
 
 
+@pytest.mark.parametrize("local", LOCALS)
+def test_empty_batches_and_float16(local: str) -> None:
+    model = awake(local)
+    moves, changes = model(torch.randn(0, 30, 3), torch.randn(0, 30, 4, requires_grad=True))
+    assert moves.shape == (0, 30, 3) and changes.shape == (0, 30, 4)
+    changes.sum().backward()
+    with pytest.raises(ValueError, match="float64, bfloat16 or, on a GPU, float16, got Half on cpu"):
+        model.half()(torch.randn(1, 30, 3).half(), torch.randn(1, 30, 4).half())
+
+
 def test_operator_and_compilation() -> None:
     model = awake("grf").double()
     x, f, past, robot = scene()
