@@ -25,6 +25,9 @@ ChangedVariant split_changes(const std::string& variant, const std::vector<std::
     // What all runs of a table share, and what the name says already.
     check(std::find(fixed.begin(), fixed.end(), key) == fixed.end(), "variants: '{}' cannot change {}",
           variant, key);
+    const bool again = std::any_of(result.changes.begin(), result.changes.end(),
+                                   [&](const auto& earlier) { return earlier.first == key; });
+    check(!again, "variants: '{}' changes {} twice", variant, key);
     result.changes.emplace_back(key, change.substr(equals + 1));
   }
   return result;
