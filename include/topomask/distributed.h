@@ -270,7 +270,8 @@ class DistributedGrfMask {
 // [n, H, d]; float32, float64 or bfloat16 on the device of f. All ranks must agree on B, H, d, d_v, dtypes,
 // options and on what requires gradients. Engine::mask fetches the rows of K and V that the halo of M needs
 // and computes interior rows while they travel; Engine::feature exchanges partial sums of shared columns.
-// Collective; so is the backward pass.
+// Collective; so is the backward pass. max_workspace bounds Engine::feature on each rank (0: 2 GiB);
+// Engine::mask takes what the nonzeros of own rows take, which plan_ranks predicts.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const DistributedGrfMask& mask, const AttentionOptions& options = {});
 // The engine that `automatic` stands for, with queries of d and values of d_v channels. Collective.

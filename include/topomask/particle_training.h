@@ -36,6 +36,8 @@ struct ParticleTaskOptions {
   // batch that a model sees, so of several ranks the grf layer takes asymmetric ones alone.
   RanksPtr ranks;
 };
+// Throws, in the words of the settings, where a value makes no sense whatever the data are.
+void check_particle_task_options(const ParticleTaskOptions& options);
 
 // Mean error of the particles' places, in metres, of those that have truly moved by more than 5 mm; NaN where
 // there are none.

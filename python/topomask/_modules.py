@@ -161,10 +161,10 @@ class HDVPD(nn.Module):
         seen = model.renderer(positions + moves, features + changes, origins, directions)
     """
 
-    def __init__(self, settings: str, of_renderer: str) -> None:
+    def __init__(self, settings: str, of_interlacer: str, of_renderer: str) -> None:
         super().__init__()
         self.encoder = UNet("unet", settings)
-        self.interlacer = Interlacer(_settings=settings)
+        self.interlacer = Interlacer(_settings=of_interlacer)
         self.renderer = ParticleRenderer(**json.loads(of_renderer))
 
     @classmethod

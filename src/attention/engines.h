@@ -23,6 +23,8 @@ struct EngineInputs {
 // options.feature_map first.
 ScoreRule score_rule_of(const AttentionOptions& options, std::int64_t d);
 
+// Throws where AttentionOptions::max_workspace is negative.
+void check_max_workspace(const AttentionOptions& options);
 // What AttentionOptions::max_workspace means for inputs and output of this many bytes; no engine could use
 // more than `wanted_bytes`.
 std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
@@ -126,6 +128,9 @@ inline bool uses_factors(const MaskProfile& mask) {
 }
 // Query rows that the dense engine scores at a time.
 std::int64_t dense_block_rows(const AttentionShape& shape, std::int64_t max_workspace);
+// Bytes that the feature engine takes for one feature: its columns, their image, what the mask makes in
+// between, and the same again for gradients.
+double feature_workspace(const AttentionShape& shape);
 // Feature columns that the feature engine sends through the mask at a time.
 std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace);
 

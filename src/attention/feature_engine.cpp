@@ -200,21 +200,24 @@ at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard) {
   return sums.slice(-1, 0, d_v) * normaliser.masked_fill(guarded, 1).reciprocal().masked_fill(guarded, 0);
 }
 
+double feature_workspace(const AttentionShape& shape) {
+  return 6.0 * (shape.dtype == at::kDouble ? 8 : 4) * static_cast<double>(shape.batch * shape.heads) *
+         static_cast<double>(shape.num_nodes) * static_cast<double>(shape.d_v + 1);
+}
+
 std::int64_t feature_block(const AttentionShape& shape, std::int64_t max_workspace) {
-  const std::int64_t element = shape.dtype == at::kDouble ? 8 : 4;
-  const std::int64_t column_bytes =
-      std::max<std::int64_t>(1, element * shape.batch * shape.heads * shape.num_nodes * (shape.d_v + 1));
-  // Columns, their image, what the mask makes in between, and the same again for gradients.
-  const std::int64_t fits = max_workspace / (6 * column_bytes);
+  const double of_feature = std::max(feature_workspace(shape), 1.0), column_bytes = of_feature / 6;
+  const auto whole = [](double x) { return static_cast<std::int64_t>(std::min(x, 0x1p61)); };
+  const std::int64_t fits = whole(static_cast<double>(max_workspace) / of_feature);
   std::int64_t block;
   if (shape.device.is_cpu()) {
     // Blocks that stay in the cache are faster than the largest that fit the memory: the mask gathers rows of
     // them at random.
-    block = (std::int64_t{16} << 20) / column_bytes;
+    block = whole((16 << 20) / column_bytes);
   } else {
     // A GPU, whose cache is larger, wants wide blocks, since each is several launches, and rows of whole
     // 16-byte vectors: d_v + 1 columns per feature are often odd.
-    block = ((std::int64_t{256} << 20) / column_bytes + 3) / 4 * 4;
+    block = (whole((256 << 20) / column_bytes) + 3) / 4 * 4;
   }
   return std::clamp<std::int64_t>(std::min(block, fits), 1, std::max<std::int64_t>(shape.d, 1));
 }

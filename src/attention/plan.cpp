@@ -208,10 +208,14 @@ PlanCandidate mask_candidate(const Case& s) {
 
 }  // namespace
 
-std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
-                             double operand_bytes, double wanted_bytes) {
+void check_max_workspace(const AttentionOptions& options) {
   check(options.max_workspace >= 0, "max_workspace: expected at least 0 bytes, got {}",
         options.max_workspace);
+}
+
+std::int64_t workspace_limit(const AttentionOptions& options, const AttentionShape& shape,
+                             double operand_bytes, double wanted_bytes) {
+  check_max_workspace(options);
   if (options.max_workspace != 0) return options.max_workspace;
   constexpr double kUsual = 1u << 31;
   const double usual = std::max(kUsual, 4 * operand_bytes);

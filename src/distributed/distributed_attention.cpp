@@ -232,6 +232,7 @@ struct LocalCall {
   LocalCall(const Ranks& ranks, const at::Tensor& given_q, const at::Tensor& given_k,
             const at::Tensor& given_v, const AttentionOptions& options, Engine engine)
       : packed(given_q.dim() == 3), dtype(given_v.scalar_type()) {
+    check_max_workspace(options);
     const auto work = given_q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto rows = [&](const at::Tensor& x) {
       return (packed ? x.permute({1, 0, 2}).unsqueeze(0) : x).to(work).contiguous();
@@ -273,6 +274,11 @@ at::Tensor attend_by_columns(const std::shared_ptr<Symbolic>& symbolic, const at
   state->symbolic = symbolic;
   AttentionShape shape = AttentionShape::of(q, v);
   shape.num_nodes = symbolic->graph->largest_part();
+  const double one_feature = feature_workspace(shape);
+  check(options.max_workspace == 0 || one_feature <= static_cast<double>(options.max_workspace),
+        "attention: the feature engine needs {:.3g} bytes of workspace for one feature of the largest part, "
+        "max_workspace is {}; allow more, or use more ranks",
+        one_feature, options.max_workspace);
   state->block = feature_block(shape, options.max_workspace > 0 ? options.max_workspace : kColumnWorkspace);
   return divide_by_normaliser(ColumnsAttention::apply(q, k, with_ones(v), f, state),
                               options.normaliser_guard);

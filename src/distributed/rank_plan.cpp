@@ -200,9 +200,11 @@ RankPlan plan_ranks(const std::string& graph, const RankPlanOptions& options,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   check(options.ranks >= 1 && options.ranks <= kMostParts, "plan_ranks: ranks must be from 1 to {}, got {}",
         kMostParts, options.ranks);
-  check(options.heads >= 1 && options.channels >= 1 && options.values >= 1,
-        "plan_ranks: heads, m and d must be positive, got {}, {} and {}", options.heads, options.channels,
-        options.values);
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 20;
+  for (const std::int64_t size : {options.heads, options.channels, options.values}) {
+    check(size >= 1 && size <= kMostNumbers, "plan_ranks: heads, m and d must be 1 to {}, got {}, {} and {}",
+          kMostNumbers, options.heads, options.channels, options.values);
+  }
   check(std::isfinite(options.link_bandwidth) && options.link_bandwidth >= 0,
         "plan_ranks: the bandwidth must be positive, got {}", options.link_bandwidth);
   check(options.most_counted >= 1, "plan_ranks: most_counted must be positive, got {}", options.most_counted);

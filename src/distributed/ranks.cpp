@@ -275,9 +275,10 @@ RanksPtr Ranks::from_group(const std::string& name) {
 
 void Ranks::run_threads(int size, const std::function<void(const RanksPtr&)>& each,
                         const RankOptions& options) {
+  check(size >= 1, "ranks: expected 1 or more, got {}", size);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const int all_threads = num_threads();
-  set_num_threads(std::max(1, all_threads / std::max(1, size)));  // of each rank
+  set_num_threads(std::max(1, all_threads / size));  // of each rank
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::atomic<int> first = -1;
   std::vector<std::thread> threads;

@@ -164,7 +164,10 @@ Derived::Tiles find_tiles(const SparsePattern& pattern, const DeviceRows& rows) 
     MadeTiles other = make_tiles(pattern, rows, order_by_neighbourhood(pattern, rows));
     if (other.reuse > best.reuse) best = std::move(other);
   }
-  if (best.reuse < kLeastReuse) best.tiles = {.known = true};
+  if (best.reuse < kLeastReuse) {
+    best.tiles = Derived::Tiles();
+    best.tiles.known = true;
+  }
   return best.tiles;
 }
 

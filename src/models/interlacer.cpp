@@ -45,6 +45,13 @@ void check_scene(const ParticleScene& scene, const InterlacerOptions& o) {
   check(scene.positions.defined() && scene.positions.dim() == 3,
         "Interlacer: expected positions [B, N, 3] of particles");
   const std::int64_t clouds = scene.positions.size(0);
+  for (const at::Tensor& x : {scene.positions, scene.features}) {
+    check(
+        !x.defined() || !x.is_cpu() || x.scalar_type() != at::kHalf,
+        "Interlacer: expected float32, float64, bfloat16 or, on a GPU, float16, got {} on {}; convert model "
+        "and particles",
+        c10::toString(x.scalar_type()), x.device().str());
+  }
   check_cloud("particle", scene.positions, scene.features, clouds, o.features);
   if (scene.past_positions.defined())
     check_cloud("past", scene.past_positions, scene.past_features, clouds, o.features);
@@ -179,11 +186,13 @@ ParticleUpdate InterlacerImpl::forward(const ParticleScene& scene) {
   std::vector<at::Tensor> places = {scene.positions};
   if (scene.past_positions.defined()) places.push_back(scene.past_positions);
   if (scene.robot_positions.defined()) places.push_back(scene.robot_positions.flatten(1, 2));
-  const CloudGeometry geometry(at::cat(places, 1), options_);
   ResidualStream stream{embed(scene)};
-  for (std::int64_t layer = 0; layer < options_.layers; ++layer) {
-    global_->ptr<TransformerBlockImpl>(static_cast<std::size_t>(layer))->pass(stream, nullptr);
-    pass_locally(layer, stream, geometry);
+  if (scene.positions.size(0) > 0) {  // no clouds: nothing to draw graphs of
+    const CloudGeometry geometry(at::cat(places, 1), options_);
+    for (std::int64_t layer = 0; layer < options_.layers; ++layer) {
+      global_->ptr<TransformerBlockImpl>(static_cast<std::size_t>(layer))->pass(stream, nullptr);
+      pass_locally(layer, stream, geometry);
+    }
   }
   const at::Tensor normed = stream.normalise(norm_).narrow(1, 0, scene.positions.size(1));
   // In single precision at least: what a rollout adds up must not round to whole millimetres.

@@ -43,7 +43,8 @@ void check_hdvpd_options(const HdVpdOptions& o) {
         kMostParticles, o.particles);
   check(o.past_share >= 1 && o.past_share <= o.particles,
         "hd-vpd: past-share must be 1 to the {} particles, got {}", o.particles, o.past_share);
-  check(o.robot_points >= 1, "hd-vpd: robot-points must be 1 or more, got {}", o.robot_points);
+  check(o.robot_points >= 1 && o.robot_points <= kMostParticles,
+        "hd-vpd: robot-points must be 1 to {}, got {}", kMostParticles, o.robot_points);
   check(o.render_samples >= 1 && o.render_hidden >= 1,
         "hd-vpd: render-samples and render-hidden must be 1 or more, got {} and {}", o.render_samples,
         o.render_hidden);

@@ -95,6 +95,10 @@ VisionTransformerImpl::VisionTransformerImpl(const VitOptions& options, ImageFor
   check(images_.mean.size() == channels && images_.stddev.size() == channels,
         "VisionTransformer: expected mean and stddev of {} channels, got {} and {}", channels,
         images_.mean.size(), images_.stddev.size());
+  const std::size_t names = images_.class_names.size();
+  check(names == 0 || static_cast<std::int64_t>(names) == options_.num_classes,
+        "VisionTransformer: expected class_names for {} classes, or none, got {}", options_.num_classes,
+        names);
   patch_embedding_ = register_module("patch_embedding", PatchEmbedding(options_.channels, options_.patch,
                                                                        options_.embedding, options_.tubelet));
   const std::vector<TokenStack> stacks = token_stacks(options_);

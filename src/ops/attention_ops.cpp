@@ -396,7 +396,10 @@ at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
         describe(col));
   check(!(weight && bias) && (!bias || kind == word_of(AttentionKind::softmax)),
         "attention: expected a weight, or for kind='softmax' a bias instead");
-  const at::Tensor rows = row_ptr.to(at::kLong), columns = col.to(at::kInt);
+  // A column beyond 32 bits must not become another one; the pattern's checks then find it on a CPU.
+  constexpr std::int64_t kLast = std::numeric_limits<std::int32_t>::max();
+  const bool wide = col.scalar_type() == at::kLong && col.is_cpu();
+  const at::Tensor rows = row_ptr.to(at::kLong), columns = (wide ? col.clamp(-1, kLast) : col).to(at::kInt);
   const std::optional<at::Tensor>& values = bias ? bias : weight;
   at::Tensor entries;
   if (!values) {
@@ -410,9 +413,14 @@ at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   }
   if (bias) {
     // exp(s + b) = exp(b) exp(s), up to a factor of the row, which the normalised average does not see.
-    const at::Tensor row = at::repeat_interleave(rows.diff(), std::optional<std::int64_t>(col.size(0)))
-                               .unsqueeze(0)
-                               .expand_as(entries);
+    at::Tensor row;
+    try {
+      row = at::repeat_interleave(rows.diff(), std::optional<std::int64_t>(col.size(0)))
+                .unsqueeze(0)
+                .expand_as(entries);
+    } catch (const c10::Error&) {
+      fail("attention: row_ptr of csr must ascend from 0 to the {} entries of col", col.size(0));
+    }
     const at::Tensor fixed = entries.detach();
     const at::Tensor largest = at::full({entries.size(0), rows.size(0) - 1},
                                         -std::numeric_limits<double>::infinity(), fixed.options())

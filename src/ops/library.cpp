@@ -90,7 +90,7 @@ TORCH_LIBRARY(topomask, m) {
       "int[] needs) -> Tensor[]");
   // Settings, names and weights of trained models; of HD-VPD the settings of the renderer too.
   def("load_vit(str path) -> (str, str[], Tensor[])");
-  def("load_hdvpd(str path) -> (str, str, str[], Tensor[])");
+  def("load_hdvpd(str path) -> (str, str, str, str[], Tensor[])");
   def("normalise_images(Tensor images, float[] mean, float[] stddev) -> Tensor");
 
   // Attention: q, k [B, H, N, d], v [B, H, N, d_v] -> [B, H, N, d_v], or packed [N, H, d]. An empty mask is

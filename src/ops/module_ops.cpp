@@ -18,6 +18,7 @@
 #include "topomask/hdvpd.h"
 #include "topomask/models.h"
 #include "topomask/particle_runs.h"
+#include "train/settings.h"
 
 namespace topomask {
 
@@ -38,16 +39,26 @@ class LibraryModule {
 
 // ---- particles: settings are those of `topomask train particles`, as TOML ----
 
+// What an Interlacer by itself has of them. The others belong to runs: it would ignore them.
+Settings interlacer_settings(ParticleSettings& settings) {
+  return list_settings(settings).only({"features", "local", "width", "layers", "heads", "mlp", "neighbours",
+                                       "hops", "ensembles", "anchor-every", "anchor-neighbours", "bands",
+                                       "seed"});
+}
+
 class InterlacerModule final : public LibraryModule {
  public:
-  explicit InterlacerModule(const std::string& toml)
-      : settings_(ParticleSettings::from_toml_text(toml, "interlacer")) {
+  explicit InterlacerModule(const std::string& toml) {
+    interlacer_settings(settings_).read_toml_text(toml, "interlacer");
     InterlacerOptions options = settings_.task.model.interlacer;
     options.seed = settings_.task_options().model_seed;
     interlacer_ = Interlacer(options);
   }
   torch::nn::Module& module() override { return *interlacer_; }
-  std::string settings() const override { return settings_.to_toml(); }
+  std::string settings() const override {
+    ParticleSettings copy = settings_;
+    return interlacer_settings(copy).to_toml();
+  }
 
   // Positions and features of now and of the past, points and grips of the robot; [0]: none.
   at::Tensor run(const Tensors& x) override {
@@ -339,12 +350,14 @@ std::tuple<std::string, std::vector<std::string>, Tensors> load_vit_op(std::stri
   return names_and_tensors(vit_settings_json(checkpoint.model, checkpoint.images), checkpoint.weights);
 }
 
-// Settings of the run, then of its renderer.
-std::tuple<std::string, std::string, std::vector<std::string>, Tensors> load_hdvpd_op(std::string_view path) {
-  const ParticleCheckpoint checkpoint = read_particle_checkpoint(std::string(path));
+// Settings of the run, then of its Interlacer and of its renderer.
+std::tuple<std::string, std::string, std::string, std::vector<std::string>, Tensors> load_hdvpd_op(
+    std::string_view path) {
+  ParticleCheckpoint checkpoint = read_particle_checkpoint(std::string(path));
   auto [settings, names, tensors] = names_and_tensors(checkpoint.settings.to_toml(), checkpoint.weights);
   const nlohmann::json renderer = renderer_options(checkpoint.settings.task.model);
-  return {std::move(settings), renderer.dump(), std::move(names), std::move(tensors)};
+  return {std::move(settings), interlacer_settings(checkpoint.settings).to_toml(), renderer.dump(),
+          std::move(names), std::move(tensors)};
 }
 
 at::Tensor normalise_images_op(const at::Tensor& images, at::ArrayRef<double> mean,

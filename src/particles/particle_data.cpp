@@ -154,10 +154,11 @@ const RobotTensors& ParticleData::states(std::int64_t episode) const {
 }
 
 std::int64_t ParticleData::windows(std::int64_t episode, std::int64_t rollout) const {
-  const std::int64_t frames = frames_->frames(episode), needed = kObservedFrames + rollout;
-  check(frames >= needed, "'{}' has {} frames; 2 that are seen and a rollout of {} need {}",
-        frames_->name(episode), frames, rollout, needed);
-  return frames - needed + 1;
+  const std::int64_t frames = frames_->frames(episode);
+  check(rollout <= frames - kObservedFrames,
+        "'{}' has {} frames; {} are seen, and a rollout of {} needs more", frames_->name(episode), frames,
+        kObservedFrames, rollout);
+  return frames - kObservedFrames - rollout + 1;
 }
 
 std::uint64_t ParticleData::fingerprint() const {

@@ -133,7 +133,7 @@ ParticleTaskOptions ParticleSettings::task_options() const {
 }
 
 TrainOptions ParticleSettings::train_options() const {
-  check_hdvpd_options(task.model);
+  check_particle_task_options(task);
   check(task.epoch_steps >= 1 && steps >= 1 && steps % task.epoch_steps == 0,
         "training: steps must be a multiple of epoch-steps ({}), got {}", task.epoch_steps, steps);
   TrainOptions options = train;

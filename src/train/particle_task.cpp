@@ -176,13 +176,14 @@ at::Tensor ParticleDynamics::Implementation::loss_of(const Errors& errors) const
   return learns_colours() ? errors.colour * options.render_loss + flow : flow;
 }
 
-ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
+void check_particle_task_options(const ParticleTaskOptions& o) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;  // no memory would do for more
   check_hdvpd_options(o.model);
-  check(o.batch >= 1, "training: batch must be 1 or more, got {}", o.batch);
+  check(o.batch >= 1 && o.batch <= kMost, "training: batch must be 1 to {}, got {}", kMost, o.batch);
   check(o.rollout >= 1 && o.evaluation_rollout >= 1,
         "training: rollout and evaluation-rollout must be 1 or more, got {} and {}", o.rollout,
         o.evaluation_rollout);
-  check(o.rays >= 1, "training: rays must be 1 or more, got {}", o.rays);
+  check(o.rays >= 1 && o.rays <= kMost, "training: rays must be 1 to {}, got {}", kMost, o.rays);
   check(std::isfinite(o.render_loss) && o.render_loss >= 0 && std::isfinite(o.flow_loss) && o.flow_loss >= 0,
         "training: render-loss and flow-loss must be finite and 0 or more, got {} and {}", o.render_loss,
         o.flow_loss);
@@ -192,8 +193,12 @@ ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskO
         "training: pretrain and double-every must be 0 or more, got {} and {}", o.pretrain, o.double_every);
   check(o.epoch_steps >= 1, "training: epoch-steps must be 1 or more, got {}", o.epoch_steps);
   check(o.validation_every >= 0, "training: validation-every must be 0 or more, got {}", o.validation_every);
-  check(o.evaluation_windows >= 1, "training: evaluation-windows must be 1 or more, got {}",
-        o.evaluation_windows);
+  check(o.evaluation_windows >= 1 && o.evaluation_windows <= kMost,
+        "training: evaluation-windows must be 1 to {}, got {}", kMost, o.evaluation_windows);
+}
+
+ParticleDynamics::ParticleDynamics(const ParticleData& data, const ParticleTaskOptions& o) {
+  check_particle_task_options(o);
   implementation_ = std::make_unique<Implementation>(data, o);
 }
 

@@ -126,7 +126,16 @@ const Setting& Settings::expect(const std::string& key, const std::string& where
   if (const Setting* setting = find(key)) return *setting;
   std::vector<std::string> keys;
   for (const Setting& setting : settings_) keys.push_back(setting.key);
-  fail("{}unknown key '{}'{}", where, key, did_you_mean(key, keys));
+  fail("{}unknown key '{}'{}", where, key, few_ ? nearest_or_all(key, keys) : did_you_mean(key, keys));
+}
+
+Settings Settings::only(const std::vector<std::string>& keys) const {
+  Settings result;
+  result.few_ = true;
+  for (const Setting& setting : settings_) {
+    if (std::find(keys.begin(), keys.end(), setting.key) != keys.end()) result.settings_.push_back(setting);
+  }
+  return result;
 }
 
 void Settings::apply(const SettingValues& given, const std::string& config_path) const {

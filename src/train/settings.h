@@ -58,6 +58,8 @@ class Settings {
   static std::string peek_toml(const std::string& path, const std::string& key);
 
   const std::vector<Setting>& all() const { return settings_; }
+  // Those of the keys alone; an unknown key is then told which there are.
+  Settings only(const std::vector<std::string>& keys) const;
 
  private:
   void push(const std::string& key, const std::string& help, Setting::Type type, std::string type_name,
@@ -68,6 +70,7 @@ class Settings {
 
   std::string section_;
   std::vector<Setting> settings_;
+  bool few_ = false;  // an error can name them all
 };
 
 // The first setting that two lists of the same kind differ in, as "epochs is 10 there and 20 here"; "" where

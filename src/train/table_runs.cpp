@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/check.h"
 #include "io/folder_lock.h"
@@ -24,6 +25,9 @@ ChangedVariant split_changes(const std::string& variant, const std::vector<std::
     // What all runs of a table share, and what the name says already.
     check(std::find(fixed.begin(), fixed.end(), key) == fixed.end(), "variants: '{}' cannot change {}",
           variant, key);
+    const bool again = std::any_of(result.changes.begin(), result.changes.end(),
+                                   [&](const auto& earlier) { return earlier.first == key; });
+    check(!again, "variants: '{}' changes {} twice", variant, key);
     result.changes.emplace_back(key, change.substr(equals + 1));
   }
   return result;
@@ -36,18 +40,20 @@ TableResult run_table(const TableWork& work, const TableCallbacks& callbacks) {
   TableRun run;
   run.total = result.total;
   bool stopped = false;
+  const auto folder_of = [&](const std::string& variant, std::uint64_t seed) {
+    return path_inside(work.folder, fmt::format("{}/seed-{}", variant, seed));
+  };
+  std::set<std::string> left_out;  // folders that other processes work in
   for (const std::uint64_t seed : work.seeds) {
     for (const std::string& variant : work.variants) {
       run = {variant, seed, run.number + 1, run.total};
-      const std::string path = path_inside(work.folder, fmt::format("{}/seed-{}", variant, seed));
-      if (work.is_finished(path)) {
-        ++result.finished;
-        continue;
-      }
+      const std::string path = folder_of(variant, seed);
+      if (work.is_finished(path)) continue;
       stopped = stopped || asked_to_stop();
       if (stopped) continue;
       try {
         RunFolder folder(path, RunStart::either);
+        if (work.is_finished(path)) continue;  // by another process, a moment ago
         TrainCallbacks training;
         if (callbacks.training) training = callbacks.training(run);
         training.should_stop = asked_to_stop;
@@ -56,12 +62,22 @@ TableResult run_table(const TableWork& work, const TableCallbacks& callbacks) {
         if (stopped) continue;
         if (callbacks.finished) callbacks.finished(run, trained);
       } catch (const FolderInUse&) {
-        ++result.in_use;
+        left_out.insert(path);
         if (callbacks.in_use) callbacks.in_use(run);
         continue;
       }
-      ++result.finished;
       work.merge();
+    }
+  }
+  // Counted at the end, as results.json is: other processes have finished runs since they were passed by.
+  for (const std::uint64_t seed : work.seeds) {
+    for (const std::string& variant : work.variants) {
+      const std::string path = folder_of(variant, seed);
+      if (work.is_finished(path)) {
+        ++result.finished;
+      } else if (left_out.contains(path)) {
+        ++result.in_use;
+      }
     }
   }
   result.json = work.merge();

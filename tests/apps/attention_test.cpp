@@ -307,6 +307,11 @@ TEST(Attend, MistakesAreOneSentence) {
   reject({"--graph", "grid:3x3", "--engine", "feature", "--kind", "softmax"}, "feature");
   reject({"--graph", "grid:3x3", "--mask", "causal", "--engine", "mask"}, "causal");
   reject({"--graph", "grid:3x3", "--max-workspace", "10"}, "workspace");
+  reject({"--graph", "grid:3x3", "--ranks", "2", "--engine", "feature", "--max-workspace", "10"},
+         "bytes of workspace for one feature of the largest part, max_workspace is 10");
+  reject({"--graph", "grid:3x3", "--ranks", "2", "--max-workspace", "-1"},
+         "--max-workspace: expected at least 0 bytes, got -1");
+  reject({"--graph", "grid:3x3", "--ranks", "0"}, "--ranks: expected 1 to 256, got 0");
   reject({"--graph", "grid:3x3", "--mask", "forest"}, "cycle");
   reject({"--graph", "cycle:9", "--mask", "toeplitz"}, "grid");
   reject({"--graph", "cycle:9", "--mask", "toeplitz", "--extent", "3x3"}, "grid");
@@ -452,6 +457,9 @@ TEST(Bench, TimesTrainingStepsAgainstTokens) {
   EXPECT_EQ(walks["results"][1]["attention"], "grf@walks=3@share-walks=true");
   EXPECT_GT(walks["results"][1]["images_per_second"].get<double>(), 0);
   expect_rejected(with({"--variants", "grf@epochs=3"}), "changes epochs, which is no setting of the mask");
+  expect_rejected(with({"--variants", "grf@wlaks=3"}), "no setting of the mask, did you mean 'walks'?");
+  expect_rejected(with({"--variants", "grf@walks=3@walks=4"}), "'grf@walks=3@walks=4' changes walks twice");
+  expect_rejected(with({"--variants", "grf@max-hops=2147483647"}), "max-hops must be 0 to 32767");
   expect_rejected(with({"--variants", "grf@walks=0"}), "walks must be 1 or more");
   expect_rejected(with({"--tokens", "15"}), "--tokens: expected squares");
   expect_rejected(with({"--tokens", "64,16"}), "--tokens: expected ascending numbers");

@@ -94,6 +94,24 @@ TEST(BadArguments, OtherNumbers) {
   expect_rejected({"plan", "--confidence", "1.5"}, "confidence");
   expect_rejected({"plan", "--ranks", "2", "--link-bandwidth", "0"}, "more than 0 bytes per second");
   expect_rejected({"bench", "distributed", "--graph", "path:4"}, "--ranks: expected the number of ranks");
+  for (const std::string ranks : {"0", "-1", "257"}) {
+    expect_rejected({"bench", "distributed", "--graph", "path:4", "--ranks", ranks},
+                    "--ranks: expected 1 to 256, got " + ranks);
+    expect_rejected({"features", "--graph", "path:4", "--out", "/dev/null", "--ranks", ranks},
+                    "--ranks: expected 1 to 256, got " + ranks);
+    for (const std::string model : {"vit", "vivit", "particles"})
+      expect_rejected({"train", model, "--ranks", ranks}, "--ranks: expected 1 to 256, got " + ranks);
+  }
+  for (const std::string ranks : {"0", "-1"})
+    expect_rejected({"plan", "--ranks", ranks}, "--ranks: expected at least 1, got " + ranks);
+  expect_rejected({"plan", "--ranks", "4097"}, "ranks must be from 1 to 4096, got 4097");
+  expect_rejected({"plan", "--ranks", "1", "--heads", "9223372036854775807"}, "must be 1 to 1048576");
+  for (const std::string number : {"inf", "nan", "-1"})
+    expect_rejected({"plan", "--ranks", "2", "--link-bandwidth", number}, "more than 0 bytes per second");
+  // Of an accuracy: ranks would ignore them.
+  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
+           {"--error", "0.1"}, {"--confidence", "0.9"}, {"--for", "all-entries"}, {"--kernel", "diffusion"}})
+    expect_rejected({"plan", "--ranks", "2", option[0], option[1]}, "excludes");
 }
 
 // The library names its arguments, the program the flags that set them.

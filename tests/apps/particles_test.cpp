@@ -223,6 +223,8 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
   expect_rejected(table({"--variants", "grf", "--rays", "33"}), "rays is 32 there and 33 here");
   expect_rejected(table({"--variants", "gfr"}), "did you mean 'grf'");
   expect_rejected(table({"--variants", "grf@size=32"}), "cannot change size");
+  expect_rejected(table({"--variants", "grf@hops=2@hops=3"}), "changes hops twice");
+  expect_rejected(table({"--variants", "grf,grf@flow-loss=nan"}), "must be finite and 0 or more");  // at once
 }
 
 TEST(Particles, BadInputIsOneSentence) {
@@ -233,7 +235,20 @@ TEST(Particles, BadInputIsOneSentence) {
   };
   rejected({"--data", folder.path("missing")}, "is not a folder");
   rejected({"--particles", "4000"}, "fewer than the 4000 particles");
-  rejected({"--rollout", "40"}, "'sweep-000000' has 24 frames; 2 that are seen and a rollout of 40 need 42");
+  rejected({"--rollout", "40"}, "'sweep-000000' has 24 frames; 2 are seen, and a rollout of 40 needs more");
+  const std::string huge = "9223372036854775807";
+  rejected({"--rollout", huge}, "2 are seen, and a rollout of " + huge + " needs more");
+  rejected({"--evaluation-rollout", huge}, "2 are seen, and a rollout of " + huge + " needs more");
+  for (const std::string size : {"batch", "rays", "evaluation-windows"}) {
+    for (const std::string& number : {std::string("0"), std::string("-1"), std::string("1048577"), huge})
+      rejected({"--" + size, number}, "--" + size + " must be 1 to 1048576, got " + number);
+  }
+  rejected({"--robot-points", huge}, "--robot-points must be 1 to 4194304, got " + huge);
+  for (const std::string weight : {"nan", "inf", "-1"}) {
+    rejected({"--flow-loss", weight}, "must be finite and 0 or more, got 1 and " + weight);
+    rejected({"--flow-loss", "1", "--render-loss", weight}, "finite and 0 or more, got " + weight + " and 1");
+  }
+  rejected({"--render-loss", "0"}, "there is nothing to learn; set one of them");
   rejected({"--validation-every", "9"}, "leave 4 to train on and 0 to validate on");
   rejected({"--steps", "3"}, "multiple of epoch-steps");
   rejected({"--local", "mpp"}, "did you mean 'mp'");

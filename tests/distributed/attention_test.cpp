@@ -334,6 +334,31 @@ TEST(DistributedGrfMask, multiplies_as_in_one_process) {
   }
 }
 
+TEST(DistributedAttention, keeps_the_feature_engine_within_max_workspace) {
+  const Graph graph = grid_graph({4, 4});
+  Ranks::run_threads(2, [&](const RanksPtr& ranks) {
+    const DistributedGraph part = DistributedGraph::from_graph(graph, testing::parts_of(graph, 2), ranks);
+    const Operands own = Operands(16, at::kDouble).rows(part.nodes());
+    const DistributedGrfMask mask(part, feature_options(Ensembles::shared), own.f);
+    AttentionOptions options;
+    options.engine = Engine::feature;
+    const at::Tensor usual = attention(own.q, own.k, own.v, mask, options);
+    options.max_workspace = 6 * 8 * kBatch * kHeads * part.largest_part() * (kValues + 1);
+    EXPECT_TRUE(at::allclose(attention(own.q, own.k, own.v, mask, options), usual));  // feature by feature
+    --options.max_workspace;
+    expect_error([&] { attention(own.q, own.k, own.v, mask, options); },
+                 "bytes of workspace for one feature of the largest part, max_workspace is");
+    for (const Engine engine : {Engine::feature, Engine::mask}) {
+      options.engine = engine;
+      options.max_workspace = -1;
+      expect_error([&] { attention(own.q, own.k, own.v, mask, options); },
+                   "max_workspace: expected at least 0 bytes, got -1");
+    }
+    expect_error([&] { attention(own.q, own.k, own.v, ranks, options); }, "max_workspace: expected");
+  });
+  expect_error([] { Ranks::run_threads(0, [](const RanksPtr&) {}); }, "ranks: expected 1 or more, got 0");
+}
+
 TEST(DistributedAttention, says_what_it_cannot_do) {
   const Graph graph = grid_graph({3, 3});
   Ranks::run_threads(2, [&](const RanksPtr& ranks) {

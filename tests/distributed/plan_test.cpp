@@ -282,9 +282,15 @@ TEST(RankPlan, OneSentencePerMistake) {
   options.ranks = 0;
   expect_error([&] { plan("grid:4x4"); }, "ranks must be from 1 to 4096, got 0");
   options.ranks = 2;
-  options.heads = 0;
-  expect_error([&] { plan("grid:4x4"); }, "heads, m and d must be positive");
-  options.heads = 1;
+  for (std::int64_t RankPlanOptions::*size :
+       {&RankPlanOptions::heads, &RankPlanOptions::channels, &RankPlanOptions::values}) {
+    const std::int64_t usual = options.*size;
+    for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{-1}, (std::int64_t{1} << 20) + 1}) {
+      options.*size = wrong;
+      expect_error([&] { plan("grid:4x4"); }, "heads, m and d must be 1 to 1048576, got");
+    }
+    options.*size = usual;
+  }
   expect_error([&] { plan("grid:3000000x3000000"); }, "a graph has at most 2^31 - 1");
   expect_error([&] { plan("gird:4x4"); }, "did you mean");
   expect_error([&] { plan("shards:/nowhere"); }, "holds no finished partition");

@@ -249,6 +249,26 @@ TEST_P(EveryLocalLayer, TakesACloudAlone) {
   EXPECT_TRUE(update.positions.isfinite().all().item<bool>());
 }
 
+// The same whatever the local layers are.
+TEST_P(EveryLocalLayer, AnEmptyBatchGivesAnEmptyResult) {
+  Interlacer model = awake(small_options(GetParam()));
+  ParticleScene scene = small_scene(0, 12);
+  for (const bool alone : {false, true}) {
+    if (alone) scene = {scene.positions, scene.features, {}, {}, {}, {}};
+    const ParticleUpdate update = model->forward(scene);
+    EXPECT_EQ(update.positions.sizes(), (std::vector<std::int64_t>{0, 12, 3}));
+    EXPECT_EQ(update.features.sizes(), (std::vector<std::int64_t>{0, 12, 3}));
+    (update.positions.sum() + update.features.sum()).backward();
+  }
+}
+
+TEST_P(EveryLocalLayer, RefusesFloat16OnACpu) {
+  Interlacer model = awake(small_options(GetParam()));
+  model->to(at::kHalf);
+  expect_error([&] { model->forward(small_scene(1, 12, at::kHalf)); },
+               "expected float32, float64, bfloat16 or, on a GPU, float16, got Half on cpu");
+}
+
 INSTANTIATE_TEST_SUITE_P(Locals, EveryLocalLayer, ::testing::ValuesIn(kLocals),
                          [](const auto& instance) { return std::string(word_of(instance.param)); });
 

@@ -342,6 +342,12 @@ TEST(Vit, RefusesSizesThatDoNotFit) {
   options = {};
   options.heads = 3;
   oracle::expect_error([&] { check_vit_options(options); }, {"heads 3", "256"});
+  options = {};
+  for (const std::size_t names : {1u, 11u}) {
+    const ImageFormat images{.mean = {}, .stddev = {}, .class_names = std::vector<std::string>(names, "a")};
+    const std::string told = "expected class_names for 10 classes, or none, got " + std::to_string(names);
+    oracle::expect_error([&] { VisionTransformer(options, images); }, {told.c_str()});
+  }
   oracle::expect_error([] { vit_preset("smal"); }, {"did you mean 'small'"});
   oracle::expect_error([] { parse_attention_variant("toplitz"); }, {"did you mean 'toeplitz'"});
   VisionTransformer model(minute_images(AttentionVariant::softmax));

@@ -210,6 +210,12 @@ def test_csr_attention() -> None:
             topomask.attention(q, k, v, csr=csr, **options)
     with pytest.raises(ValueError, match="a column is out of range"):
         topomask.attention(q, k, v, csr=(torch.arange(7), torch.full((6,), 9)))
+    for bad in ([0, 1, 2, 3, 4, 5, 9], [0, 1, 2, 3, 4, 5, 5], [0, 3, 1, 3, 4, 5, 6]):
+        with pytest.raises(ValueError, match="row_ptr of csr must ascend from 0 to the 6 entries of col"):
+            topomask.attention(q, k, v, csr=(torch.tensor(bad), torch.arange(6)), bias=torch.zeros(6), kind="softmax")
+    for wrapped in (2**32 + 1, -(2**32) + 1, 2**63 - 1):  # 1 in 32 bits
+        with pytest.raises(ValueError, match="a column is out of range"):
+            topomask.attention(q, k, v, csr=(torch.arange(7), torch.full((6,), wrapped)))
 
 
 def test_masks_are_made_again_in_another_process() -> None:

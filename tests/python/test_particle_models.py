@@ -141,6 +141,16 @@ def test_cloud_alone_and_start() -> None:
     assert not moves.any() and not changes.any()  # 0 before training
 
 
+@pytest.mark.parametrize("local", LOCALS)
+def test_empty_batches_and_float16(local: str) -> None:
+    model = awake(local)
+    moves, changes = model(torch.randn(0, 30, 3), torch.randn(0, 30, 4, requires_grad=True))
+    assert moves.shape == (0, 30, 3) and changes.shape == (0, 30, 4)
+    changes.sum().backward()
+    with pytest.raises(ValueError, match="float64, bfloat16 or, on a GPU, float16, got Half on cpu"):
+        model.half()(torch.randn(1, 30, 3).half(), torch.randn(1, 30, 4).half())
+
+
 def test_operator_and_compilation() -> None:
     model = awake("grf").double()
     x, f, past, robot = scene()
@@ -210,6 +220,13 @@ def test_checkpoint(run: Path) -> None:
 def test_errors(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown key 'widht', did you mean 'width'"):
         Interlacer(4, widht=3)
+    # Settings of runs, which a model by itself would ignore.
+    for setting in ({"steps": 3}, {"data": "robot"}, {"robot_points": 4}, {"flow_loss": 1.0}, {"device": "cpu"}):
+        name = next(iter(setting)).replace("_", "-")
+        with pytest.raises(ValueError, match=f"unknown key '{name}', expected one of local, features, width, .* seed"):
+            Interlacer(4, **setting)
+    with pytest.raises(ValueError, match="unknown key 'neighbors', did you mean 'neighbours'"):
+        Interlacer(4, neighbors=3)
     with pytest.raises(ValueError, match="must divide the width 16, got 3"):
         Interlacer(4, width=16, heads=3)
     with pytest.raises(ValueError, match=r"features \[B, N, 4\]"):

@@ -146,6 +146,8 @@ def test_errors(tmp_path: Path) -> None:
         topomask.nn.VisionTransformer.from_checkpoint(tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="patch 3 does not divide images of 32x32"):
         topomask.nn.VisionTransformer(32, 3)
+    with pytest.raises(ValueError, match="expected class_names for 3 classes, or none, got 2"):
+        topomask.nn.VisionTransformer(32, 4, classes=3, class_names=["a", "b"])
     with pytest.raises(ValueError, match="attention: unknown value 'gfr'"):
         topomask.nn.VisionTransformer(32, 4, attention="gfr")
     model = topomask.nn.VisionTransformer((8, 16), 4, channels=1, dim=8, depth=1, heads=2, mlp=8)

@@ -20,6 +20,7 @@
 #include "support/tiny_run.h"
 #include "topomask/safetensors.h"
 #include "train/finished_runs.h"
+#include "train/table_runs.h"
 
 namespace topomask::testing {
 namespace {
@@ -415,6 +416,33 @@ TEST_F(Runs, OptionsSurviveTheirJson) {
     const ImageFormat images = image_format_from_json(text);
     EXPECT_EQ(images.mean, (std::vector<double>{0.5, 0.25, 0.125}));
     EXPECT_EQ(images.stddev, (std::vector<double>{1, 2, 3}));
+  }
+}
+
+// Of runs left to another process, those that it has finished by the end are counted.
+TEST_F(Runs, ATableCountsWhatIsFinishedAtItsEnd) {
+  for (const bool other_ends : {false, true}) {
+    TableWork work;
+    work.folder = folder / (other_ends ? "ends" : "goes-on");
+    work.variants = {"theirs", "ours"};
+    work.seeds = {0};
+    const auto result_of = [](const std::string& run) { return run + "/" + kResultFile; };
+    work.is_finished = [&](const std::string& run) { return fs::exists(result_of(run)); };
+    const std::string theirs = work.folder + "/theirs/seed-0";
+    const RunFolder held(theirs, RunStart::either);  // another process trains there
+    std::vector<std::string> trained;
+    work.train = [&](RunFolder& own, const TableRun& run, const TrainCallbacks&) {
+      trained.push_back(run.variant);
+      write_file(own.file(kResultFile), "{}");
+      if (other_ends) write_file(result_of(theirs), "{}");
+      return TrainResult{.outcome = TrainOutcome::finished};
+    };
+    work.merge = [] { return "{}"; };
+    const TableResult result = run_table(work, {});
+    EXPECT_EQ(trained, (std::vector<std::string>{"ours"}));
+    EXPECT_EQ(result.total, 2);
+    EXPECT_EQ(result.finished, other_ends ? 2 : 1);
+    EXPECT_EQ(result.in_use, other_ends ? 0 : 1);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "commands/commands.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "core/suggest.h"
 #include "draw/chart.h"
 #include "options/options.h"
 #include "program_version.h"
@@ -70,12 +71,14 @@ VitOptions variant_model(const VitOptions& base, const std::string& variant) {
   VitSettings settings;
   settings.model = base;
   const Settings known = list_settings(settings);
+  std::vector<std::string> of_mask;
+  for (const Setting& setting : known.all()) {
+    if (setting.section == "mask") of_mask.push_back(setting.key);
+  }
   for (const auto& [key, value] : split_changes(variant, {}).changes) {
-    const auto is_meant = [&key = key](const Setting& setting) {
-      return setting.key == key && setting.section == "mask";
-    };
-    check(std::any_of(known.all().begin(), known.all().end(), is_meant),
-          "variants: '{}' changes {}, which is no setting of the mask", variant, key);
+    check(std::find(of_mask.begin(), of_mask.end(), key) != of_mask.end(),
+          "variants: '{}' changes {}, which is no setting of the mask{}", variant, key,
+          did_you_mean(key, of_mask));
   }
   const VitOptions model = image_table_settings(settings, variant, base.seed).model;
   check_vit_options(model);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -67,10 +68,17 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
   RankPlanOptions& plan = flags.plan;
   CLI::Option* ranks =
       command
-          .add_option("--ranks", plan.ranks,
-                      "Plan for this many ranks instead of an accuracy: memory, bytes sent and time of each. "
-                      "The graph may be larger than the memory of this machine: grid:31623x31623, shards:DIR")
+          .add_option_function<std::int64_t>(
+              "--ranks",
+              [&plan](std::int64_t given) {
+                check(given >= 1, "--ranks: expected at least 1, got {}", given);
+                plan.ranks = given;
+              },
+              "Plan for this many ranks instead of an accuracy: memory, bytes sent and time of each. "
+              "The graph may be larger than the memory of this machine: grid:31623x31623, shards:DIR")
           ->group(kRankPlanGroup);
+  for (const char* flag : {"--error", "--confidence", "--for", "--kernel"})
+    command.get_option(flag)->excludes(ranks);
   std::vector<std::string> names, meanings;
   for (const DeviceProfile& profile : device_profiles()) {
     names.emplace_back(profile.name);
@@ -94,7 +102,8 @@ void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags) {
       .add_option_function<double>(
           "--link-bandwidth",
           [&plan](double given) {
-            check(given > 0, "--link-bandwidth: expected more than 0 bytes per second, got {}", given);
+            check(given > 0 && std::isfinite(given),
+                  "--link-bandwidth: expected more than 0 bytes per second, got {}", given);
             plan.link_bandwidth = given;
           },
           "Bytes per second that a rank sends (default: that of the device)")

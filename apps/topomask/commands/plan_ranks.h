@@ -18,7 +18,8 @@ struct RankPlanFlags {
  private:
   static RankPlanOptions without_ranks();
 };
-// --ranks, --device, --dtype, --walks, --heads, --partition, --link-bandwidth; all but the first need --ranks
+// --ranks, --device, --dtype, --walks, --heads, --partition, --link-bandwidth; all but the first need
+// --ranks. The command has its options of an accuracy already: they exclude --ranks.
 void add_rank_plan_options(CLI::App& command, RankPlanFlags& flags);
 // `plan` includes what the other options of the command set.
 void run_rank_plan(const RunOptions& run, const std::string& graph, const RankPlanOptions& plan);

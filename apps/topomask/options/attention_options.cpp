@@ -9,12 +9,13 @@ constexpr const char* kGroup = "Attention";
 
 }  // namespace
 
-void add_max_workspace_option(CLI::App& command, AttentionOptions& options) {
+void add_max_workspace_option(CLI::App& command, AttentionOptions& options, const std::string& more) {
   command
       .add_option(
           "--max-workspace", options.max_workspace,
           "Limit in bytes on what an engine allocates beside its inputs and output; 0: three quarters of the "
-          "free memory on a GPU, elsewhere 2 GiB or four times the inputs and output, whichever is more")
+          "free memory on a GPU, elsewhere 2 GiB or four times the inputs and output, whichever is more" +
+              more)
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);
@@ -35,7 +36,10 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags) {
       ->capture_default_str()
       ->group(kGroup);
   add_choice(command, kGroup, "--engine", options.engine, "How attention is computed");
-  add_max_workspace_option(command, options);
+  add_max_workspace_option(
+      command, options,
+      ". With --ranks: of the feature engine on each rank, 0: 2 GiB; the mask engine's "
+      "memory is that of its nonzeros and not limited, 'topomask plan --ranks' predicts it");
   command
       .add_flag("--check-finite", options.check_finite, "Reject q, k or v that contain a NaN or an infinity")
       ->group(kGroup);

@@ -21,7 +21,8 @@ struct AttentionFlags {
   RankFlags ranks;
 };
 void add_attention_options(CLI::App& command, AttentionFlags& flags);
-void add_max_workspace_option(CLI::App& command, AttentionOptions& options);
+// `more`: added to the description
+void add_max_workspace_option(CLI::App& command, AttentionOptions& options, const std::string& more = "");
 
 nlohmann::ordered_json plan_json(const AttentionPlan& plan);
 

@@ -77,19 +77,19 @@ __device__ std::uint32_t hash_of(std::uint32_t x) {
 
 constexpr int kKeyThreads = 256, kLanesPerRow = 8;
 
-// result[i] = the least of x[j] over the first columns j of row i, or of their hashes where x is null.
+// result[i] = the least of x[j] over the first columns j of row i, or of their hashes where x is null. Rows
+// of more than kSegmentEntries are in no tile. Nobody has checked columns that were given on a GPU
+// (SparsePattern::from_rows): one without a row counts by its hash.
 __global__ void __launch_bounds__(kKeyThreads)
     least_of_columns(const __grid_constant__ DeviceRows rows, const std::uint32_t* x, std::uint32_t* result) {
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kKeyThreads + threadIdx.x,
                      row = thread / kLanesPerRow;
   std::uint32_t least = ~0u;
   if (row < rows.num_rows) {
-    const std::int64_t begin = rows.row_ptr[row],
-                       end =
-                           min(rows.row_ptr[row + 1], begin + kSegmentEntries);  // longer rows are in no tile
+    const std::int64_t begin = rows.row_ptr[row], end = min(rows.row_ptr[row + 1], begin + kSegmentEntries);
     for (std::int64_t e = begin + thread % kLanesPerRow; e < end; e += kLanesPerRow) {
       const auto column = static_cast<std::uint32_t>(rows.col[e]);
-      least = min(least, x == nullptr ? hash_of(column) : x[column]);
+      least = min(least, x == nullptr || column >= rows.num_rows ? hash_of(column) : x[column]);
     }
   }
   least = min_lanes<kLanesPerRow>(least);
