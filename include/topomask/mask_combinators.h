@@ -62,11 +62,18 @@ class ScaledMask final : public Mask {
   std::int64_t heads_;
 };
 
+// The patterns of a GlobalTokensMask, made when entries are first asked for.
+struct GlobalTokenPatterns;
+
 // Global tokens (CLS, virtual node): the first G of G + N tokens see and are seen by all with mask 1, at
 // O(N).
 class GlobalTokensMask final : public Mask {
  public:
-  GlobalTokensMask(MaskPtr mask, std::int64_t num_global);
+  // `patterns`: those of an earlier one, which are taken over where the sizes are the same. Whoever makes one
+  // in every step makes its patterns once.
+  GlobalTokensMask(MaskPtr mask, std::int64_t num_global,
+                   std::shared_ptr<GlobalTokenPatterns> patterns = nullptr);
+  const std::shared_ptr<GlobalTokenPatterns>& shared_patterns() const { return patterns_; }
   std::string name() const override;
   std::int64_t num_nodes() const override { return num_global_ + mask_->num_nodes(); }
   std::int64_t heads() const override { return mask_->heads(); }
@@ -83,8 +90,7 @@ class GlobalTokensMask final : public Mask {
  private:
   MaskPtr mask_;
   std::int64_t num_global_;
-  struct Symbolic;
-  std::shared_ptr<Symbolic> symbolic_;  // patterns, made when entries are first asked for
+  std::shared_ptr<GlobalTokenPatterns> patterns_;
 };
 
 // A batch of different graphs: the masks stand one after the other on the diagonal.

@@ -92,6 +92,8 @@ struct ResidualStream {
   at::Tensor total() const;
 };
 
+struct GlobalTokenPatterns;  // mask_combinators.h
+
 // Self-attention of several heads. x: [B, N, C] -> [B, N, C]; the first `num_global` tokens stand outside of
 // the mask's graph.
 class SelfAttentionImpl : public torch::nn::Module {
@@ -105,13 +107,14 @@ class SelfAttentionImpl : public torch::nn::Module {
   const std::shared_ptr<MaskModule>& mask() const { return mask_; }
 
  private:
-  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, MaskPtr mask) const;
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, MaskPtr mask);
 
   std::int64_t heads_, num_global_;
   AttentionVariant variant_;
   FeatureMap random_features_;  // of performers
   torch::nn::Linear qkv_ = nullptr, projection_ = nullptr;
   std::shared_ptr<MaskModule> mask_;
+  std::shared_ptr<GlobalTokenPatterns> global_patterns_;  // of the last call
 };
 TORCH_MODULE(SelfAttention);
 

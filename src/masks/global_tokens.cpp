@@ -31,18 +31,25 @@ SparseEntries global_entries(std::int64_t num_global, std::int64_t num_nodes) {
 
 }  // namespace
 
-struct GlobalTokensMask::Symbolic {
+struct GlobalTokenPatterns {
+  std::int64_t num_global = 0, num_nodes = 0;
   std::once_flag once;
   SparseEntries global;
   MergedEntries merged;
 };
 
-GlobalTokensMask::GlobalTokensMask(MaskPtr mask, std::int64_t num_global)
-    : mask_(std::move(mask)), num_global_(num_global), symbolic_(std::make_shared<Symbolic>()) {
+GlobalTokensMask::GlobalTokensMask(MaskPtr mask, std::int64_t num_global,
+                                   std::shared_ptr<GlobalTokenPatterns> patterns)
+    : mask_(std::move(mask)), num_global_(num_global), patterns_(std::move(patterns)) {
   check(mask_ != nullptr, "GlobalTokensMask: mask must be given, got a null pointer");
   check(num_global >= 0 && num_global <= std::numeric_limits<std::int32_t>::max() - mask_->num_nodes(),
         "GlobalTokensMask: num_global must be at least 0 and the tokens fewer than 2^31, got {} for {} nodes",
         num_global, mask_->num_nodes());
+  if (patterns_ != nullptr && patterns_->num_global == num_global && patterns_->num_nodes == num_nodes())
+    return;
+  patterns_ = std::make_shared<GlobalTokenPatterns>();
+  patterns_->num_global = num_global;
+  patterns_->num_nodes = num_nodes();
 }
 
 std::string GlobalTokensMask::name() const {
@@ -50,9 +57,7 @@ std::string GlobalTokensMask::name() const {
 }
 
 MaskPtr GlobalTokensMask::with_parameters(const std::vector<at::Tensor>& parameters) const {
-  auto copy = std::make_shared<GlobalTokensMask>(*this);
-  copy->mask_ = mask_->with_parameters(parameters);
-  return copy;
+  return std::make_shared<GlobalTokensMask>(mask_->with_parameters(parameters), num_global_, patterns_);
 }
 
 at::Tensor GlobalTokensMask::multiply(const at::Tensor& x, bool transposed) const {
@@ -67,12 +72,12 @@ at::Tensor GlobalTokensMask::multiply(const at::Tensor& x, bool transposed) cons
 
 std::vector<SparseEntries> GlobalTokensMask::entries() const {
   const std::vector<SparseEntries> inner = mask_->entries();
-  std::call_once(symbolic_->once, [&] {
-    symbolic_->global = global_entries(num_global_, num_nodes());
-    at::Tensor& ones = symbolic_->global.values;
+  std::call_once(patterns_->once, [&] {
+    patterns_->global = global_entries(num_global_, num_nodes());
+    at::Tensor& ones = patterns_->global.values;
     ones = ones.to(inner.front().values.device());  // now, rather than at every call
   });
-  return symbolic_->merged.merge(num_nodes(), {{{symbolic_->global}, 0}, {inner, num_global_}});
+  return patterns_->merged.merge(num_nodes(), {{{patterns_->global}, 0}, {inner, num_global_}});
 }
 
 Factors GlobalTokensMask::factors() const {

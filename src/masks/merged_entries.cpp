@@ -73,6 +73,25 @@ MergedEntries::Layout MergedEntries::make_layout(std::int64_t num_nodes,
   return layout;
 }
 
+std::shared_ptr<const MergedEntries::Merged> MergedEntries::merged_patterns(
+    std::int64_t num_nodes, const std::vector<PlacedEntries>& parts, std::size_t patterns) {
+  std::vector<std::shared_ptr<const SparsePattern>> of_parts;
+  for (const PlacedEntries& part : parts) {
+    for (const SparseEntries& entries : part.entries) of_parts.push_back(entries.pattern);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (merged_ != nullptr && merged_->of_parts == of_parts) return merged_;
+  auto merged = std::make_shared<Merged>();
+  merged->of_parts = std::move(of_parts);
+  std::int64_t total = 0;
+  for (std::size_t which = 0; which < patterns; ++which) {
+    merged->layouts.push_back(make_layout(num_nodes, parts, which));
+    total += merged->layouts.back().pattern->nnz();
+  }
+  num_entries_ = total;
+  return merged_ = std::move(merged);
+}
+
 std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
                                                 const std::vector<PlacedEntries>& parts) {
   std::size_t patterns = 1;
@@ -87,18 +106,11 @@ std::vector<SparseEntries> MergedEntries::merge(std::int64_t num_nodes,
   }
   if (patterns > 1) heads = 1;
   const at::TensorOptions options = at::TensorOptions(dtype).device(device_of(parts));
-  std::call_once(once_, [&] {
-    std::int64_t total = 0;
-    for (std::size_t which = 0; which < patterns; ++which) {
-      layouts_.push_back(make_layout(num_nodes, parts, which));
-      total += layouts_.back().pattern->nnz();
-    }
-    num_entries_ = total;
-  });
+  const std::shared_ptr<const Merged> merged = merged_patterns(num_nodes, parts, patterns);
 
   std::vector<SparseEntries> result;
   for (std::size_t which = 0; which < patterns; ++which) {
-    const Layout& layout = layouts_[which];
+    const Layout& layout = merged->layouts[which];
     std::vector<at::Tensor> values;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const at::Tensor own = values_for(parts[p], which, patterns == 1, heads, options);

@@ -21,8 +21,7 @@ struct PlacedEntries {
 
 class MergedEntries {
  public:
-  // Adds the parts up. The patterns are merged at the first call and kept: later calls must bring the same
-  // parts with new values.
+  // Adds the parts up. The merged patterns are kept for as long as the parts come with the same ones.
   std::vector<SparseEntries> merge(std::int64_t num_nodes, const std::vector<PlacedEntries>& parts);
   // Entries over all patterns, -1 before the first merge.
   std::int64_t num_entries() const { return num_entries_.load(); }
@@ -37,9 +36,16 @@ class MergedEntries {
   };
   static Layout make_layout(std::int64_t num_nodes, const std::vector<PlacedEntries>& parts,
                             std::size_t which);
+  struct Merged {
+    std::vector<std::shared_ptr<const SparsePattern>> of_parts;
+    std::vector<Layout> layouts;  // one, or one per head
+  };
+  std::shared_ptr<const Merged> merged_patterns(std::int64_t num_nodes,
+                                                const std::vector<PlacedEntries>& parts,
+                                                std::size_t patterns);
 
-  std::once_flag once_;
-  std::vector<Layout> layouts_;
+  std::mutex mutex_;
+  std::shared_ptr<const Merged> merged_;
   std::atomic<std::int64_t> num_entries_ = -1;
 };
 

@@ -80,13 +80,17 @@ SelfAttentionImpl::SelfAttentionImpl(std::int64_t embedding, std::int64_t heads,
 }
 
 at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                     MaskPtr mask) const {
+                                     MaskPtr mask) {
   if (variant_ == AttentionVariant::softmax) return at::scaled_dot_product_attention(q, k, v);
   if (variant_ == AttentionVariant::softmax_grf_bias) return biased_attention(q, k, v, *mask, num_global_);
   AttentionOptions options;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  if (mask != nullptr && num_global_ > 0)
-    mask = std::make_shared<GlobalTokensMask>(std::move(mask), num_global_);
+  if (mask != nullptr && num_global_ > 0) {
+    const auto with_global =
+        std::make_shared<const GlobalTokensMask>(std::move(mask), num_global_, global_patterns_);
+    global_patterns_ = with_global->shared_patterns();
+    mask = with_global;
+  }
   if (has_random_features(variant_)) {
     if (mask == nullptr) mask = std::make_shared<NoMask>(q.size(2), q.device());
     options.feature_map = random_features_;

@@ -97,21 +97,42 @@ TEST(ScaledMask, MatchesTheDenseMatrix) {
   expect_error([] { ScaledMask(nullptr, test_values({3}), at::Tensor()); }, {"mask must be given"});
 }
 
+at::Tensor dense_with_global(const MaskPtr& mask, std::int64_t global) {
+  const at::Tensor base = dense_of(mask);
+  return matrix_of(mask->heads(), 4 + global, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
+    return i < global || j < global ? 1.0 : base[h][i - global][j - global].item<double>();
+  });
+}
+
 TEST(GlobalTokensMask, MatchesTheDenseMatrix) {
   for (const MaskPtr& mask : {sparse(), neighbours(), factors(), causal(), MaskPtr(pattern_per_head())}) {
     for (const std::int64_t global : {0, 1, 3}) {
-      const at::Tensor base = dense_of(mask);
-      const at::Tensor oracle =
-          matrix_of(mask->heads(), 4 + global, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
-            return i < global || j < global ? 1.0 : base[h][i - global][j - global].item<double>();
-          });
       const GlobalTokensMask with_global(mask, global);
-      expect_matches(with_global, oracle);
+      expect_matches(with_global, dense_with_global(mask, global));
       check_gradients(with_global);
     }
   }
   expect_error([] { GlobalTokensMask(causal(), -1); }, {"num_global", "at least 0", "-1"});
   expect_error([] { GlobalTokensMask(nullptr, 1); }, {"mask must be given"});
+}
+
+TEST(GlobalTokensMask, TakesOverPatterns) {
+  const MaskPtr mask = sparse();
+  const GlobalTokensMask first(mask, 2);
+  const auto pattern = first.entries()[0].pattern;
+  // A step later: other values, the same pattern.
+  const MaskPtr later = mask->with_parameters({parameter({2, 6}, 7)});
+  const GlobalTokensMask second(later, 2, first.shared_patterns());
+  EXPECT_EQ(second.entries()[0].pattern, pattern);
+  expect_matches(second, dense_with_global(later, 2));
+  // What does not fit is made anew.
+  const GlobalTokensMask other(neighbours(), 2, first.shared_patterns());
+  EXPECT_NE(other.entries()[0].pattern, pattern);
+  expect_matches(other, dense_with_global(neighbours(), 2));
+  const GlobalTokensMask per_head(pattern_per_head(), 2, first.shared_patterns());
+  expect_matches(per_head, dense_with_global(pattern_per_head(), 2));
+  expect_matches(GlobalTokensMask(mask, 3, first.shared_patterns()), dense_with_global(mask, 3));
+  expect_matches(first, dense_with_global(mask, 2));
 }
 
 TEST(BlockDiagonalMask, MatchesTheDenseMatrix) {
