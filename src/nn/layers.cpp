@@ -32,17 +32,17 @@ at::Tensor biased_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::scaled_dot_product_attention(q, k, v, bias.to(q.scalar_type()).unsqueeze(0));
 }
 
-// Whether all scores of a few tokens cost less than the passes over features that avoid them.
-bool few_on_tensor_cores(const at::Tensor& q) {
-  return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
-         q.size(2) <= kDenseNodes;
-}
-
 // Whether the kernels that keep phi(K)^T V on chip take these heads (attention/cuda/column_attention.h);
 // other types are for cuBLAS.
 bool sums_on_tensor_cores(const at::Tensor& q) {
   constexpr std::int64_t kWidestHead = 64;
   return q.is_cuda() && q.scalar_type() == at::kBFloat16 && q.size(-1) % 8 == 0 && q.size(-1) <= kWidestHead;
+}
+
+// Whether all scores of a few tokens cost less than the passes over features that avoid them.
+bool few_on_tensor_cores(const at::Tensor& q) {
+  return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
+         q.size(2) <= (sums_on_tensor_cores(q) ? kDenseUnmaskedNodes : kDenseNodes);
 }
 
 Branch last_layer(torch::nn::Linear& layer, const at::Tensor& x) {

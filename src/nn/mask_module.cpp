@@ -282,7 +282,10 @@ std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const Mas
   const std::int64_t sets = options.share_walks ? 1 : site.heads, nodes = graph.num_nodes();
   const bool own_walks = features.ensembles == Ensembles::independent;  // of the keys
   const std::int64_t bytes = sets * (own_walks ? 2 : 1) * (options.max_hops + 1) * nodes * nodes * 4;
-  if (nodes > kDenseNodes || bytes > kTermBytes)
+  // Added to logits, M is dense in any case.
+  const bool few_entries = variant != AttentionVariant::softmax_grf_bias &&
+                           walks->profile().entries < sets * nodes * (nodes / kDenseNodesPerNonzero);
+  if (nodes > kDenseNodes || bytes > kTermBytes || few_entries)
     return std::make_shared<SparseSeriesModule>(walks, sets, options.absolute);
   std::vector<at::Tensor> terms;
   for (std::int64_t set = 0; set < sets; ++set) {

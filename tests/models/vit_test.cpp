@@ -222,15 +222,18 @@ TEST(MaskModule, HeadsAndLayersHaveWalksOfTheirOwn) {
   EXPECT_TRUE(shared.equal(mask_of(AttentionVariant::grf, options, 1)));
 }
 
-// Few long walks on a small grid are written out, short ones on a large grid stay sparse: the same numbers.
+// Long walks on a small grid are written out; short ones on a large grid, and few on a smaller one, stay
+// sparse: the same numbers.
 TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
   struct Case {
     std::vector<std::int64_t> grid;
+    std::int64_t num_walks;
     int max_hops;
     bool sparse;
   };
-  for (const Case& c : {Case{{4, 4}, 6, false}, Case{{40, 40}, 2, true}}) {
-    const MaskOptions options = {.num_walks = 5, .p_halt = 0.2, .max_hops = c.max_hops, .seed = 11};
+  for (const Case& c : {Case{{4, 4}, 5, 6, false}, Case{{20, 20}, 5, 6, false}, Case{{20, 20}, 2, 2, true},
+                        Case{{40, 40}, 5, 2, true}}) {
+    const MaskOptions options = {.num_walks = c.num_walks, .p_halt = 0.2, .max_hops = c.max_hops, .seed = 11};
     const MaskSite site = {.grid = c.grid, .heads = 2, .layer = 3};
     const auto module = make_mask_module(AttentionVariant::grf, options, site);
     const at::NoGradGuard no_grad;
@@ -240,7 +243,7 @@ TEST(MaskModule, IsTheMagnitudeOfTheLibrarysMask) {
     const MaskPtr mask = module->mask();
     EXPECT_EQ(mask->profile().sparse(), c.sparse);
     FeatureOptions features;
-    features.walks.num_walks = 5;
+    features.walks.num_walks = c.num_walks;
     features.walks.p_halt = 0.2;
     features.walks.max_hops = c.max_hops;
     features.walks.seed = derive_seed(11, 3);

@@ -416,7 +416,7 @@ void add_bench_tokens_command(CLI::App& bench) {
       "A step is forward, backward and AdamW on noise. Peak memory is what the model and the first step "
       "add:\n"
       "on a GPU to the memory that torch holds, else to the process, which may also reuse memory of earlier\n"
-      "rows. Up to 1024 tokens masks are dense matrices; beyond that they stay sparse.\n"
+      "rows. Up to 1024 tokens, or 15 times the nonzeros per row if that is less, masks are dense matrices.\n"
       "Examples:\n"
       "  topomask bench tokens --tokens 64,256 --layers 2 --embedding 64 --mlp 128 --batch-tokens 2048 --out "
       "plots\n"
