@@ -136,7 +136,7 @@ TEST(ParticleData, BatchesDoNotDependOnThreads) {
 
 TEST(ParticleData, SaysWhatIsWrong) {
   const ParticleData data(kEpisodes, kSmall);
-  expect_error([&] { data.windows(0, 23); }, {"'sweep-000000' has 24 frames", "rollout of 23 need 25"});
+  expect_error([&] { data.windows(0, 23); }, {"'sweep-000000' has 24 frames", "rollout of 23 needs more"});
   expect_error([&] { data.batch({{0, 22}}, {.rollout = 1}, 0); }, "0 to 21, got 22");
   ParticleDataOptions many = kSmall;
   many.particles = 600;

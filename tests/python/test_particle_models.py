@@ -223,7 +223,7 @@ def test_errors(run: Path, tmp_path: Path) -> None:
     # Settings of runs, which a model by itself would ignore.
     for setting in ({"steps": 3}, {"data": "robot"}, {"robot_points": 4}, {"flow_loss": 1.0}, {"device": "cpu"}):
         name = next(iter(setting)).replace("_", "-")
-        with pytest.raises(ValueError, match=f"unknown key '{name}', expected one of local, features, width, .* seed"):
+        with pytest.raises(ValueError, match=f"unknown key '{name}', expected local, features, width, .* seed"):
             Interlacer(4, **setting)
     with pytest.raises(ValueError, match="unknown key 'neighbors', did you mean 'neighbours'"):
         Interlacer(4, neighbors=3)
