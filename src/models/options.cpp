@@ -4,6 +4,7 @@
 #include "nn/patch_graph.h"
 #include "nn/rules.h"
 #include "topomask/model_options.h"
+#include "walks/compile_plan.h"
 
 namespace topomask {
 
@@ -74,7 +75,6 @@ AttentionVariant parse_attention_variant(const std::string& name) {
 }
 
 void check_vit_options(const VitOptions& o) {
-  constexpr int kMostHops = 32767;  // as for walks
   check(o.channels >= 1 && o.height >= 1 && o.width >= 1,
         "vit: images must have a positive size, got {} channels of {}x{}", o.channels, o.height, o.width);
   check(o.num_classes >= 1, "vit: expected at least one class, got {}", o.num_classes);
@@ -98,8 +98,8 @@ void check_vit_options(const VitOptions& o) {
   check(o.encoder != Encoder::factorised || o.temporal_layers >= 1,
         "vit: temporal-layers must be 1 or more with a factorised encoder, got {}", o.temporal_layers);
   check(o.mask.num_walks >= 1, "mask: walks must be 1 or more, got {}", o.mask.num_walks);
-  check(o.mask.max_hops >= 0 && o.mask.max_hops <= kMostHops, "mask: max-hops must be 0 to {}, got {}",
-        kMostHops, o.mask.max_hops);
+  check(o.mask.max_hops >= 0 && o.mask.max_hops <= kMaxHops, "mask: max-hops must be 0 to {}, got {}",
+        kMaxHops, o.mask.max_hops);
   check(o.random_features >= 1, "vit: random-features must be 1 or more, got {}", o.random_features);
   const PatchGraph graph = parse_patch_graph(o.mask.patch_graph);
   for (const TokenStack& stack : token_stacks(o)) {
