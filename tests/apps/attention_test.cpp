@@ -456,8 +456,8 @@ TEST(Bench, TimesTrainingStepsAgainstTokens) {
   const json walks = run_json(with({"--tokens", "16", "--variants", "softmax,grf@walks=3@share-walks=true"}));
   EXPECT_EQ(walks["results"][1]["attention"], "grf@walks=3@share-walks=true");
   EXPECT_GT(walks["results"][1]["images_per_second"].get<double>(), 0);
-  expect_rejected(with({"--variants", "grf@epochs=3"}), "changes epochs, which is no setting of the mask");
-  expect_rejected(with({"--variants", "grf@wlaks=3"}), "no setting of the mask, did you mean 'walks'?");
+  expect_rejected(with({"--variants", "grf@epochs=3"}), "changes epochs, which is not a setting of the mask");
+  expect_rejected(with({"--variants", "grf@wlaks=3"}), "not a setting of the mask, did you mean 'walks'?");
   expect_rejected(with({"--variants", "grf@walks=3@walks=4"}), "'grf@walks=3@walks=4' changes walks twice");
   expect_rejected(with({"--variants", "grf@max-hops=2147483647"}), "max-hops must be 0 to 32767");
   expect_rejected(with({"--variants", "grf@walks=0"}), "walks must be 1 or more");

@@ -19,6 +19,7 @@
 #include "core/parallel.h"
 #include "core/suggest.h"
 #include "draw/chart.h"
+#include "nn/few_tokens.h"
 #include "options/options.h"
 #include "program_version.h"
 #include "progress.h"
@@ -77,7 +78,7 @@ VitOptions variant_model(const VitOptions& base, const std::string& variant) {
   }
   for (const auto& [key, value] : split_changes(variant, {}).changes) {
     check(std::find(of_mask.begin(), of_mask.end(), key) != of_mask.end(),
-          "variants: '{}' changes {}, which is no setting of the mask{}", variant, key,
+          "variants: '{}' changes {}, which is not a setting of the mask{}", variant, key,
           did_you_mean(key, of_mask));
   }
   const VitOptions model = image_table_settings(settings, variant, base.seed).model;
@@ -412,16 +413,17 @@ void add_bench_tokens_command(CLI::App& bench) {
   sub->add_option("--out", command->out, "Directory for the plots (PNG and SVG)")->type_name("DIR");
   add_device_option(*sub, command->device_word);
   add_run_options(*sub, command->run);
-  sub->footer(
+  sub->footer(fmt::format(
       "A step is forward, backward and AdamW on noise. Peak memory is what the model and the first step "
       "add:\n"
       "on a GPU to the memory that torch holds, else to the process, which may also reuse memory of earlier\n"
-      "rows. Up to 1024 tokens, or 15 times the nonzeros per row if that is less, masks are dense matrices.\n"
+      "rows. Up to {} tokens, or {} times the nonzeros per row if that is less, masks are dense matrices.\n"
       "Examples:\n"
       "  topomask bench tokens --tokens 64,256 --layers 2 --embedding 64 --mlp 128 --batch-tokens 2048 --out "
       "plots\n"
       "  topomask bench tokens --tokens 256,1024,4096,16384 --batch-tokens 65536 --device cuda --out plots\n"
-      "  topomask bench tokens --variants softmax,grf,grf@walks=6@p-halt=0.3@max-hops=5@share-walks=true");
+      "  topomask bench tokens --variants softmax,grf,grf@walks=6@p-halt=0.3@max-hops=5@share-walks=true",
+      kDenseNodes, kDenseNodesPerNonzero));
   sub->callback([command] { run_bench_tokens(*command); });
 }
 
