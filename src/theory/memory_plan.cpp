@@ -87,7 +87,7 @@ class Ledger {
 
 // As the mask engine decides without gradients (mask_engine_cuda.cpp), if rows share enough columns.
 bool in_tiles(const ChainCounts& c, const AttentionShape& shape) {
-  return shape.dtype == at::kBFloat16 && shape.d <= 64 && shape.d_v <= 64 &&
+  return shape.dtype == at::kBFloat16 && shape.d <= kMostTiledChannels && shape.d_v <= kMostTiledChannels &&
          c.mask_entries <= static_cast<double>(kMostTiledEntries);
 }
 

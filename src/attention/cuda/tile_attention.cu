@@ -474,8 +474,8 @@ cudaError_t launch(const RowAttentionForward& pass, const RowTiles& tiles, const
 }  // namespace
 
 bool tile_attention_fits(const RowAttentionForward& pass) {
-  return pass.dot == nullptr && pass.dtype == Real::bfloat16 && pass.shape.features <= 64 &&
-         pass.shape.value_columns <= 64 && !pass.mask.uncut && rows_are_vectors(pass);
+  return pass.dot == nullptr && pass.dtype == Real::bfloat16 && pass.shape.features <= kMostTiledChannels &&
+         pass.shape.value_columns <= kMostTiledChannels && !pass.mask.uncut && rows_are_vectors(pass);
 }
 
 std::int64_t tile_attention_workspace(const RowAttentionForward& pass) {

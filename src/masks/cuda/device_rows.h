@@ -35,6 +35,8 @@ constexpr int kTileRows = 32, kTileColumns = 16;
 
 // A pattern of more entries has no tiles: their lists and records would take too much memory.
 constexpr std::int64_t kMostTiledEntries = std::int64_t{1} << 29;
+// Features, and columns of values, that the kernels on tiles have room for (attention/cuda/tile_attention.h).
+constexpr std::int64_t kMostTiledChannels = 64;
 // Bytes of the lists, and of what a call keeps of every value.
 constexpr double kTileBytesOfEntry = 4 + 4.0 / kTileColumns + 6, kTileBytesOfNode = 2.5, kTileRecordBytes = 8;
 
