@@ -57,6 +57,8 @@ class Task {
   // What Loss::accuracy and Evaluation::accuracy are (the more the better), and what a batch has many of.
   virtual std::string score_name() const { return "accuracy"; }
   virtual std::string sample_name() const { return "images"; }
+  // What decides which weights are the best: the more the better.
+  virtual double merit(const Evaluation& evaluation) const { return evaluation.accuracy; }
   // Parts of the loss that metrics tell apart.
   virtual std::vector<std::string> part_names() const { return {}; }
   virtual void set_training(bool training) = 0;

@@ -308,7 +308,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
     const AveragedWeights::Scope averaged(averages);
     state.last = evaluate(task, options);
     task.set_training(true);
-    if (state.best_epoch == 0 || state.last.accuracy > state.best.accuracy) {
+    if (state.best_epoch == 0 || task.merit(state.last) > task.merit(state.best)) {
       state.best = state.last;
       state.best_epoch = epoch;
       for (const NamedParameter& parameter : parameters) {
