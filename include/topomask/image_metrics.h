@@ -1,5 +1,6 @@
-// How close a predicted picture is to the true one, and a predicted cloud of particles to the true surface
-// (paper, section 4 "point clouds": SSIM against the steps of a rollout).
+// How close a predicted picture is to the true one, a predicted cloud of particles to the true surface, and
+// the pose of a predicted body to its true one (paper, section 4 "point clouds": SSIM against the steps of a
+// rollout).
 //
 // Images are [..., H, W, C] with values from 0 to 1, or uint8; both have the same type and device. A
 // non-negative or bool weight [..., H, W] weights the pixels, for example to count only moving ones; the
@@ -35,5 +36,13 @@ struct ChamferDistance {
 // a: [B, N, D] and b: [B, M, D], or without B for one pair (then the results are []). On the device of the
 // points.
 ChamferDistance chamfer(const at::Tensor& a, const at::Tensor& b);
+
+// How far the predicted motion of a rigid body is from its true one. Both are fitted to the same points by
+// least squares (Kabsch 1976): `from` goes to `predicted`, and truly to `truth`, each [P, 3].
+struct RigidError {
+  double position;  // distance of the two centroids
+  double rotation;  // angle between the two rotations, in degrees; NaN where the points lie on a line
+};
+RigidError rigid_error(const at::Tensor& from, const at::Tensor& predicted, const at::Tensor& truth);
 
 }  // namespace topomask

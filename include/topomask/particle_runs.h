@@ -90,9 +90,8 @@ class TrainedParticles {
   std::unique_ptr<ParticleDynamics> task_;
 };
 
-// {"model": [{"step", "ssim", "ssim_moving", "psnr", "psnr_moving", "chamfer", "flow_arm", "flow_object",
-// "flow_grain"}, ..], "copy": .., "oracle": .., "windows", "step_seconds", "memory_bytes"}; null for what is
-// undefined.
+// {"model": [{"step", "ssim", "flow_arm", and all other names of step_scores()}, ..], "copy": .., "oracle":
+// .., "windows", "step_seconds", "memory_bytes"}; null for what is undefined.
 std::string rollout_scores_json(const RolloutScores& scores);
 
 }  // namespace topomask

@@ -33,7 +33,7 @@ struct ParticleTable {
 //                  "psnr_mean", "psnr_se", "steps": [{"step", "ssim_mean", "ssim_se", "ssim_moving_mean",
 //                  ..}]}],
 //    "copy": {"steps": [{"step", "ssim", ..}]},     the last frame again: the same for all runs
-//    "oracle": {"steps": [{"step", "ssim_mean", "ssim_se", ..}]},   over all runs, each with its own renderer
+//    "oracle": {"steps": [{"step", "ssim_mean", "ssim_se", ..}]},   over seeds, each the mean of its runs
 //    "runs": [{"variant", "folder", "seed", "psnr", "loss", "seconds", ..}]}
 //
 // A standard error is null for a single run, and a number is null where it is undefined.

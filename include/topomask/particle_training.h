@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "topomask/particle_data.h"
@@ -45,6 +46,12 @@ struct FlowError {
   double arm = 0, object = 0, grain = 0;
 };
 
+// Mean error of the poses of objects that have truly moved by more than 5 mm: of a rigid motion fitted to the
+// particles on an object (rigid_error in image_metrics.h). NaN where there are none, or too few particles.
+struct PoseError {
+  double position = 0, rotation = 0;  // metres, degrees
+};
+
 // One step of rollouts: means over windows and cameras. Moving pixels are those whose colour differs from the
 // last frame that was seen; NaN where there are none.
 struct StepScores {
@@ -52,7 +59,18 @@ struct StepScores {
   double psnr = 0, psnr_moving = 0;  // dB
   double chamfer = 0;                // metres, between particles and the points that the cameras truly see
   FlowError flow;
+  PoseError object;
 };
+
+// The scores of a step, in the order of tables.
+struct StepScore {
+  const char* name;         // in files: "flow_arm"
+  const char* column;       // in tables: "arm mm"
+  double shown_factor = 1;  // of the number in a table
+  int digits = 3;
+  double (*of)(const StepScores&);
+};
+std::span<const StepScore> step_scores();
 
 struct RolloutScores {
   std::vector<StepScores> model;   // [steps]
@@ -60,7 +78,7 @@ struct RolloutScores {
   std::vector<StepScores> oracle;  // the first particles carried by the true motion, rendered
   std::int64_t windows = 0;
   double step_seconds = 0;                   // of a predicted step of one window, median
-  std::optional<std::int64_t> memory_bytes;  // the most that predicting took, where the device counts it
+  std::optional<std::int64_t> memory_bytes;  // that a predicted step takes, where the device counts it
 };
 
 // A rollout to look at, on the CPU.
@@ -87,6 +105,8 @@ class ParticleDynamics final : public Task {
   void set_training(bool training) override;
   std::string score_name() const override { return "psnr"; }  // of rays, in dB
   std::string sample_name() const override { return "windows"; }
+  // Colours alone say nothing where the flow is learned.
+  double merit(const Evaluation& evaluation) const override { return -evaluation.loss; }
   std::vector<std::string> part_names() const override;  // "flow", where it is a part
 
   std::int64_t num_parameters() const;

@@ -4,9 +4,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "core/check.h"
 #include "core/tensors.h"
@@ -136,6 +138,40 @@ ChamferDistance chamfer(const at::Tensor& a, const at::Tensor& b) {
   ChamferDistance result{mean_distance(from, to), mean_distance(to, from)};
   if (one) result = {result.from_a.squeeze(0), result.from_b.squeeze(0)};
   return result;
+}
+
+namespace {
+
+// The rotation R [3, 3] that brings R a closest to b, both [P, 3] with the origin as their centroid.
+at::Tensor fitted_rotation(const at::Tensor& a, const at::Tensor& b) {
+  const auto [u, sigma, vt] = at::linalg_svd(b.t().mm(a));
+  at::Tensor keeps_hands = at::ones({3}, a.options());
+  keeps_hands[2] = at::det(u.mm(vt)).sign();
+  return (u * keeps_hands).mm(vt);
+}
+
+}  // namespace
+
+RigidError rigid_error(const at::Tensor& from, const at::Tensor& predicted, const at::Tensor& truth) {
+  for (const at::Tensor& points : {from, predicted, truth})
+    check(points.defined() && points.dim() == 2 && points.size(1) == 3 && points.size(0) >= 1 &&
+              points.sizes() == from.sizes() && points.is_floating_point(),
+          "rigid_error: expected three clouds [P, 3] of the same points, got {}",
+          points.defined() ? describe(points) : "none");
+  const at::NoGradGuard no_grad;
+  const auto centroid = [](const at::Tensor& points) { return points.mean(0, /*keepdim=*/true); };
+  const auto exact = [](const at::Tensor& points) { return points.to(at::kCPU, at::kDouble); };
+  const at::Tensor a = exact(from), b = exact(predicted), c = exact(truth);
+  RigidError error{(centroid(b) - centroid(c)).norm().item<double>(),
+                   std::numeric_limits<double>::quiet_NaN()};
+  const at::Tensor local = a - centroid(a), extent = at::linalg_svdvals(local);
+  constexpr double kLine = 1e-5;  // rounding of points in float32 is smaller
+  if (extent.size(0) < 2 || extent[1].item<double>() <= kLine * extent[0].item<double>()) return error;
+  const at::Tensor between =
+      fitted_rotation(local, b - centroid(b)).mm(fitted_rotation(local, c - centroid(c)).t());
+  const double cosine = (between.trace().item<double>() - 1) / 2;
+  error.rotation = std::acos(std::clamp(cosine, -1., 1.)) * 180 / std::numbers::pi;
+  return error;
 }
 
 }  // namespace topomask

@@ -20,16 +20,11 @@ Json number_or_null(double value) {
 
 Json steps_json(const std::vector<StepScores>& steps) {
   Json rows = Json::array();
-  for (const StepScores& s : steps)
-    rows.push_back({{"step", rows.size() + 1},
-                    {"ssim", number_or_null(s.ssim)},
-                    {"ssim_moving", number_or_null(s.ssim_moving)},
-                    {"psnr", number_or_null(s.psnr)},
-                    {"psnr_moving", number_or_null(s.psnr_moving)},
-                    {"chamfer", number_or_null(s.chamfer)},
-                    {"flow_arm", number_or_null(s.flow.arm)},
-                    {"flow_object", number_or_null(s.flow.object)},
-                    {"flow_grain", number_or_null(s.flow.grain)}});
+  for (const StepScores& step : steps) {
+    Json row = {{"step", rows.size() + 1}};
+    for (const StepScore& score : step_scores()) row[score.name] = number_or_null(score.of(step));
+    rows.push_back(std::move(row));
+  }
   return rows;
 }
 

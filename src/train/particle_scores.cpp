@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "core/random.h"
 #include "topomask/image_metrics.h"
@@ -35,10 +36,38 @@ struct Mean {
   }
 };
 
+// An object that has truly moved, by its particles.
+struct ObjectMotion {
+  at::Tensor particles;    // [P] int64: of all N
+  at::Tensor from, truth;  // [P, 3]
+};
+
+// bodies: [N] int64, the body that a particle lies on; -1: none that is an object. origin, truth: [N, 3].
+std::vector<ObjectMotion> moved_objects(const at::Tensor& bodies, const at::Tensor& origin,
+                                        const at::Tensor& truth) {
+  constexpr std::int64_t kLeastParticles = 16;  // that tell a pose
+  const at::Tensor on_cpu = bodies.to(at::kCPU).contiguous();
+  const auto* body = on_cpu.const_data_ptr<std::int64_t>();
+  std::map<std::int64_t, std::vector<std::int64_t>> particles;
+  for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
+    if (body[i] >= 0) particles[body[i]].push_back(i);
+  }
+  std::vector<ObjectMotion> objects;
+  for (const auto& [ignored, own] : particles) {
+    if (static_cast<std::int64_t>(own.size()) < kLeastParticles) continue;
+    const at::Tensor index = at::tensor(own, at::kLong).to(origin.device());
+    ObjectMotion object{index, origin.index_select(0, index), truth.index_select(0, index)};
+    const double move = (object.truth - object.from).norm(2, {-1}).mean().item<double>();
+    if (move > kLeastMove) objects.push_back(std::move(object));
+  }
+  return objects;
+}
+
 // Sums of one step over windows.
 struct StepSum {
   Mean ssim, ssim_moving, square, square_moving, chamfer;
   Mean flow[kMovingGroups];
+  Mean position, rotation;  // of objects
 
   void add_picture(const at::Tensor& picture, const at::Tensor& truth, const at::Tensor& moving) {
     const auto squares = [](const at::Tensor& decibels) { return at::pow(10, decibels * -.1); };
@@ -57,6 +86,14 @@ struct StepSum {
       flow[group].count += own.numel();
     }
   }
+  void add_poses(const at::Tensor& points, const std::vector<ObjectMotion>& objects) {
+    for (const ObjectMotion& object : objects) {
+      const RigidError error =
+          rigid_error(object.from, points.index_select(0, object.particles), object.truth);
+      position.add(error.position);
+      rotation.add(error.rotation);
+    }
+  }
   double error_of(ParticleGroup group) const { return flow[static_cast<std::int64_t>(group)].value(); }
   StepScores scores() const {
     const auto decibels = [](const Mean& mean) { return -10 * std::log10(mean.value()); };
@@ -65,7 +102,8 @@ struct StepSum {
             decibels(square),
             decibels(square_moving),
             chamfer.value(),
-            {error_of(ParticleGroup::arm), error_of(ParticleGroup::object), error_of(ParticleGroup::grain)}};
+            {error_of(ParticleGroup::arm), error_of(ParticleGroup::object), error_of(ParticleGroup::grain)},
+            {position.value(), rotation.value()}};
   }
 };
 
@@ -92,22 +130,28 @@ at::Tensor picture_of(HdVpd& model, const ParticleState& state, const CameraRays
   return model->render(state, rays.origins, rays.directions).colour.to(at::kFloat).view(shape);
 }
 
-// The most memory that a device has held since it was made; counts nothing on a CPU.
+// The most memory that a device has held beyond what it held when this was made; counts nothing on a CPU.
 class PeakMemory {
  public:
   explicit PeakMemory(c10::Device device) : device_(device) {
-    if (!device_.is_cpu()) allocator()->resetPeakStats(index());
+    if (device_.is_cpu()) return;
+    allocator()->resetPeakStats(index());
+    before_ = allocated().current;
   }
   std::optional<std::int64_t> bytes() const {
     if (device_.is_cpu()) return std::nullopt;
-    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    return allocator()->getDeviceStats(index()).allocated_bytes[kAll].peak;
+    return allocated().peak - before_;
   }
 
  private:
+  c10::CachingAllocator::Stat allocated() const {
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return allocator()->getDeviceStats(index()).allocated_bytes[kAll];
+  }
   at::DeviceAllocator* allocator() const { return at::getDeviceAllocator(device_.type()); }
   c10::DeviceIndex index() const { return device_.has_index() ? device_.index() : c10::DeviceIndex(0); }
   c10::Device device_;
+  std::int64_t before_ = 0;
 };
 
 double median(std::vector<double> values) {
@@ -141,6 +185,22 @@ std::vector<RgbdMoment> true_moments(const ParticleData& data, const ParticleWin
 
 }  // namespace
 
+std::span<const StepScore> step_scores() {
+  static constexpr StepScore kScores[] = {
+      {"ssim", "SSIM", 1, 3, [](const StepScores& s) { return s.ssim; }},
+      {"ssim_moving", "moving", 1, 3, [](const StepScores& s) { return s.ssim_moving; }},
+      {"psnr", "PSNR", 1, 2, [](const StepScores& s) { return s.psnr; }},
+      {"psnr_moving", "moving", 1, 2, [](const StepScores& s) { return s.psnr_moving; }},
+      {"chamfer", "Chamfer mm", 1000, 1, [](const StepScores& s) { return s.chamfer; }},
+      {"flow_arm", "arm mm", 1000, 1, [](const StepScores& s) { return s.flow.arm; }},
+      {"flow_object", "object mm", 1000, 1, [](const StepScores& s) { return s.flow.object; }},
+      {"flow_grain", "grain mm", 1000, 1, [](const StepScores& s) { return s.flow.grain; }},
+      {"object_position", "pose mm", 1000, 1, [](const StepScores& s) { return s.object.position; }},
+      {"object_rotation", "pose deg", 1, 1, [](const StepScores& s) { return s.object.rotation; }},
+  };
+  return kScores;
+}
+
 RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const at::NoGradGuard no_grad;
   Implementation& self = *implementation_;
@@ -150,7 +210,6 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
   const auto count = static_cast<std::size_t>(steps);
   std::vector<StepSum> model(count), copy(count), oracle(count);
   std::vector<double> seconds;
-  const PeakMemory memory(self.options.device);
   RolloutScores result;
   for (std::size_t w = 0; w < windows.size(); ++w) {
     const ParticleWindow& window = windows[w];
@@ -159,6 +218,7 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
                                            derive_seed(self.evaluation_seed(), w))
                                     .to(self.options.device);
     const ParticleState start = self.model->encode(batch);
+    const PeakMemory memory(self.options.device);
     const std::vector<ParticleState> states = timed_rollout(self.model, start, batch, &seconds);
     if (w == 0) result.memory_bytes = memory.bytes();
     const std::vector<RgbdMoment> moments = true_moments(self.data, window, steps);
@@ -166,6 +226,9 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
     const auto there = [&](const at::Tensor& x) { return x.to(self.options.device); };
     const at::Tensor last = there(unit_picture(moments[0]));
     const at::Tensor origin = batch.positions[0], groups = batch.groups[0];  // [N, 3], [N]
+    const at::Tensor bodies = there(self.data.states(window.episode).shape_body)
+                                  .index_select(0, batch.shapes[0])
+                                  .masked_fill(groups != static_cast<std::int64_t>(ParticleGroup::object), -1);
     for (std::size_t s = 0; s < count; ++s) {
       const RgbdMoment& moment = moments[s + 1];
       const at::Tensor truth = there(unit_picture(moment)), moving = moving_pixels(truth, last);
@@ -174,13 +237,17 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
       const at::Tensor surface = there(unproject(moment.depth, moment.intrinsics, moment.poses)
                                            .view({-1, 3})
                                            .index({known_depth(moment.depth).view({-1})}));
+      const std::vector<ObjectMotion> objects = moved_objects(bodies, origin, carried);
       const ParticleState told{carried.unsqueeze(0), start.features, {}, {}};
       model[s].add_picture(picture_of(self.model, states[s], rays, truth.sizes()), truth, moving);
       model[s].add_particles(states[s].positions[0], carried, moved, groups, surface);
+      model[s].add_poses(states[s].positions[0], objects);
       copy[s].add_picture(last, truth, moving);
       copy[s].add_particles(origin, carried, moved, groups, surface);
+      copy[s].add_poses(origin, objects);
       oracle[s].add_picture(picture_of(self.model, told, rays, truth.sizes()), truth, moving);
       oracle[s].add_particles(carried, carried, moved, groups, surface);
+      oracle[s].add_poses(carried, objects);
     }
     if (progress) progress(static_cast<std::int64_t>(w) + 1, static_cast<std::int64_t>(windows.size()));
   }

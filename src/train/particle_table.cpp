@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "core/check.h"
 #include "io/files.h"
@@ -26,9 +27,6 @@ const std::vector<std::string> kFixedParticleSettings = {
     "data", "size", "validation-every", "seed", "local", "evaluation-windows", "evaluation-rollout"};
 
 constexpr const char* kPretrainedFolder = "pretrained";  // not a variant: it never holds results
-
-constexpr const char* kStepScores[] = {"ssim",    "ssim_moving", "psnr",        "psnr_moving",
-                                       "chamfer", "flow_arm",    "flow_object", "flow_grain"};
 
 struct FinishedParticles {
   std::string variant, folder;
@@ -63,20 +61,24 @@ std::vector<FinishedParticles> find_finished_particles(const std::string& folder
   return runs;
 }
 
-// Mean and standard error of one row ("model" or "oracle") of several runs, step by step.
+// Mean and standard error over seeds of one row ("model" or "oracle") of several runs, step by step. Runs of
+// one seed share data and pretraining, so they count as one number, their mean.
 Json mean_steps(const std::vector<const Json*>& results, const char* row) {
   Json steps = Json::array();
   const std::size_t count = (*results[0])["rollout"][row].size();
   for (std::size_t step = 0; step < count; ++step) {
     Json line = {{"step", step + 1}};
-    for (const char* key : kStepScores) {
-      Sample sample;
+    for (const StepScore& score : step_scores()) {
+      const std::string key = score.name;
+      std::map<std::uint64_t, Sample> of_seeds;
       for (const Json* result : results) {
         const Json value = (*result)["rollout"][row].at(step).value(key, Json());
-        if (value.is_number()) sample.values.push_back(value);
+        if (value.is_number()) of_seeds[(*result)["seed"]].values.push_back(value);
       }
-      line[std::string(key) + "_mean"] = sample.values.empty() ? Json() : Json(sample.mean());
-      line[std::string(key) + "_se"] = sample.values.empty() ? Json() : sample.standard_error();
+      Sample sample;
+      for (const auto& [seed, values] : of_seeds) sample.values.push_back(values.mean());
+      line[key + "_mean"] = sample.values.empty() ? Json() : Json(sample.mean());
+      line[key + "_se"] = sample.values.empty() ? Json() : sample.standard_error();
     }
     steps.push_back(std::move(line));
   }

@@ -30,17 +30,19 @@ std::string with_error(const Json& step, const std::string& key, double scale, i
 
 // The first and the last step of every row.
 std::string format_particle_summary(const Json& summary) {
-  Table table({"variant", "seeds", "step", "SSIM", "moving", "PSNR moving", "Chamfer mm", "arm mm",
-               "object mm", "grain mm", "ms/step"});
+  std::vector<std::string> header = {"variant", "seeds", "step"};
+  for (const StepScore& score : step_scores()) header.push_back(score.column);
+  header.push_back("ms/step");
+  Table table(header);
   const auto add = [&](const std::string& name, const std::string& seeds, const Json& steps,
                        const std::string& time) {
     for (const std::size_t which : {std::size_t{0}, steps.size() - 1}) {
       const Json& step = steps[which];
-      table.add_row({name, seeds, std::to_string(step["step"].get<std::int64_t>()),
-                     with_error(step, "ssim", 1, 3), with_error(step, "ssim_moving", 1, 3),
-                     with_error(step, "psnr_moving", 1, 2), with_error(step, "chamfer", 1000, 1),
-                     with_error(step, "flow_arm", 1000, 1), with_error(step, "flow_object", 1000, 1),
-                     with_error(step, "flow_grain", 1000, 1), time});
+      std::vector<std::string> cells = {name, seeds, std::to_string(step["step"].get<std::int64_t>())};
+      for (const StepScore& score : step_scores())
+        cells.push_back(with_error(step, score.name, score.shown_factor, score.digits));
+      cells.push_back(time);
+      table.add_row(cells);
       if (steps.size() == 1) break;
     }
   };

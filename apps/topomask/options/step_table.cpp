@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "table.h"
+#include "topomask/particle_training.h"
 
 namespace topomask::cli {
 
@@ -11,14 +12,16 @@ std::string format_rollout_scores(const nlohmann::ordered_json& scores) {
     const nlohmann::ordered_json value = row.value(key, nlohmann::ordered_json());
     return value.is_null() ? std::string("-") : fmt::format("{:.{}f}", scale * value.get<double>(), digits);
   };
-  Table table(
-      {"", "step", "SSIM", "moving", "PSNR", "moving", "Chamfer mm", "arm mm", "object mm", "grain mm"});
+  std::vector<std::string> header = {"", "step"};
+  for (const StepScore& score : step_scores()) header.push_back(score.column);
+  Table table(header);
   for (const char* name : {"model", "copy", "oracle"}) {
-    for (const nlohmann::ordered_json& row : scores[name])
-      table.add_row({name, std::to_string(row["step"].get<std::int64_t>()), text(row, "ssim", 1, 3),
-                     text(row, "ssim_moving", 1, 3), text(row, "psnr", 1, 1), text(row, "psnr_moving", 1, 1),
-                     text(row, "chamfer", 1000, 1), text(row, "flow_arm", 1000, 1),
-                     text(row, "flow_object", 1000, 1), text(row, "flow_grain", 1000, 1)});
+    for (const nlohmann::ordered_json& row : scores[name]) {
+      std::vector<std::string> cells = {name, std::to_string(row["step"].get<std::int64_t>())};
+      for (const StepScore& score : step_scores())
+        cells.push_back(text(row, score.name, score.shown_factor, score.digits));
+      table.add_row(cells);
+    }
   }
   return table.to_string();
 }

@@ -18,6 +18,7 @@
 #include "provenance.h"
 #include "report/encoding.h"
 #include "topomask/neighbours.h"
+#include "topomask/particle_training.h"
 #include "topomask/robot.h"
 #include "topomask/runs.h"
 #include "topomask/safetensors.h"
@@ -30,8 +31,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kShownParticles = 8192;
 constexpr std::int64_t kMostSteps = 64, kMostNeighbours = 16, kMostHops = 6;
-constexpr const char* kScores[] = {"ssim",    "ssim_moving", "psnr",        "psnr_moving",
-                                   "chamfer", "flow_arm",    "flow_object", "flow_grain"};
 
 std::string text_of(const fs::path& path) {
   return fs::exists(path) ? read_file(path.string()) : std::string();
@@ -78,7 +77,7 @@ Json steps_of(const Json& row, const std::string& name) {
     check(step.is_object() && step.value("step", Json()).is_number_integer(),
           "report: expected a number for 'step' of {} in its results", name);
     Json scores = {{"step", step["step"]}};
-    for (const char* key : kScores) scores[key] = score_of(step, key);
+    for (const StepScore& score : step_scores()) scores[score.name] = score_of(step, score.name);
     result.push_back(std::move(scores));
   }
   return result;

@@ -10,6 +10,8 @@ const stepMetrics = {
   flow_arm: ['Error of moving arm particles', 'mm', 1000, 1, false, 'Arms'],
   flow_object: ['Error of moving object particles', 'mm', 1000, 1, false, 'Objects'],
   flow_grain: ['Error of moving grain particles', 'mm', 1000, 1, false, 'Grains'],
+  object_position: ['Error of the places of moving objects', 'mm', 1000, 1, false, 'Poses'],
+  object_rotation: ['Error of the rotations of moving objects', '°', 1, 1, false, 'Rotations'],
 };
 
 const aboutLocal = {
