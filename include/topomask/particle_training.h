@@ -72,11 +72,19 @@ struct StepScore {
 };
 std::span<const StepScore> step_scores();
 
+// How fine the particles are beside what happens among them: means over windows, of particles where the last
+// frame saw them. A graph of neighbours carries a push only where it joins bodies.
+struct ParticleSpacing {
+  double nearest = 0;  // metres from a particle to its nearest other: the median
+  double contact = 0;  // share of object and grain particles with another body among their k neighbours
+};
+
 struct RolloutScores {
   std::vector<StepScores> model;   // [steps]
   std::vector<StepScores> copy;    // the last frame that was seen, again
   std::vector<StepScores> oracle;  // the first particles carried by the true motion, rendered
   std::int64_t windows = 0;
+  ParticleSpacing spacing;
   double step_seconds = 0;                   // of a predicted step of one window, median
   std::optional<std::int64_t> memory_bytes;  // that a predicted step takes, where the device counts it
 };

@@ -33,6 +33,8 @@ Json scores_json(const RolloutScores& scores) {
           {"copy", steps_json(scores.copy)},
           {"oracle", steps_json(scores.oracle)},
           {"windows", scores.windows},
+          {"spacing", number_or_null(scores.spacing.nearest)},
+          {"contact", number_or_null(scores.spacing.contact)},
           {"step_seconds", scores.step_seconds},
           {"memory_bytes", scores.memory_bytes ? Json(*scores.memory_bytes) : Json()}};
 }

@@ -12,6 +12,7 @@
 
 #include "core/random.h"
 #include "topomask/image_metrics.h"
+#include "topomask/neighbours.h"
 #include "topomask/rgbd_geometry.h"
 #include "train/particle_task.h"
 
@@ -62,6 +63,28 @@ std::vector<ObjectMotion> moved_objects(const at::Tensor& bodies, const at::Tens
   }
   return objects;
 }
+
+// Sums of ParticleSpacing over windows.
+struct SpacingSum {
+  Mean nearest, contact;
+
+  // positions: [N, 3]; bodies, groups: [N] int64.
+  void add(const at::Tensor& positions, const at::Tensor& bodies, const at::Tensor& groups,
+           std::int64_t neighbours) {
+    if (positions.size(0) < 2) return;
+    const Neighbours near = knn(positions, std::max<std::int64_t>(neighbours, 1));
+    nearest.add(near.distance2.select(1, 0).sqrt().median().item<double>());
+    const at::Tensor others = bodies.index_select(0, near.index.clamp_min(0).to(at::kLong).view({-1}));
+    const at::Tensor touches = (others.view_as(near.index) != bodies.unsqueeze(1))
+                                   .logical_and(near.index >= 0)
+                                   .any(1)
+                                   .to(at::kDouble);
+    const at::Tensor movable = (groups == static_cast<std::int64_t>(ParticleGroup::object))
+                                   .logical_or(groups == static_cast<std::int64_t>(ParticleGroup::grain));
+    contact.add(touches.masked_select(movable).mean().item<double>());  // NaN where there are none
+  }
+  ParticleSpacing spacing() const { return {nearest.value(), contact.value()}; }
+};
 
 // Sums of one step over windows.
 struct StepSum {
@@ -209,6 +232,7 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
   const std::int64_t steps = self.options.evaluation_rollout;
   const auto count = static_cast<std::size_t>(steps);
   std::vector<StepSum> model(count), copy(count), oracle(count);
+  SpacingSum spacing;
   std::vector<double> seconds;
   RolloutScores result;
   for (std::size_t w = 0; w < windows.size(); ++w) {
@@ -226,9 +250,11 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
     const auto there = [&](const at::Tensor& x) { return x.to(self.options.device); };
     const at::Tensor last = there(unit_picture(moments[0]));
     const at::Tensor origin = batch.positions[0], groups = batch.groups[0];  // [N, 3], [N]
-    const at::Tensor bodies = there(self.data.states(window.episode).shape_body)
-                                  .index_select(0, batch.shapes[0])
-                                  .masked_fill(groups != static_cast<std::int64_t>(ParticleGroup::object), -1);
+    const at::Tensor bodies =
+        there(self.data.states(window.episode).shape_body).index_select(0, batch.shapes[0]);
+    const at::Tensor object_bodies =
+        bodies.masked_fill(groups != static_cast<std::int64_t>(ParticleGroup::object), -1);
+    spacing.add(origin, bodies, groups, self.options.model.interlacer.neighbours);
     for (std::size_t s = 0; s < count; ++s) {
       const RgbdMoment& moment = moments[s + 1];
       const at::Tensor truth = there(unit_picture(moment)), moving = moving_pixels(truth, last);
@@ -237,7 +263,7 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
       const at::Tensor surface = there(unproject(moment.depth, moment.intrinsics, moment.poses)
                                            .view({-1, 3})
                                            .index({known_depth(moment.depth).view({-1})}));
-      const std::vector<ObjectMotion> objects = moved_objects(bodies, origin, carried);
+      const std::vector<ObjectMotion> objects = moved_objects(object_bodies, origin, carried);
       const ParticleState told{carried.unsqueeze(0), start.features, {}, {}};
       model[s].add_picture(picture_of(self.model, states[s], rays, truth.sizes()), truth, moving);
       model[s].add_particles(states[s].positions[0], carried, moved, groups, surface);
@@ -255,6 +281,7 @@ RolloutScores ParticleDynamics::judge(const std::function<void(std::int64_t, std
   result.copy = scores_of(copy);
   result.oracle = scores_of(oracle);
   result.windows = static_cast<std::int64_t>(windows.size());
+  result.spacing = spacing.spacing();
   result.step_seconds = median(std::move(seconds));
   return result;
 }

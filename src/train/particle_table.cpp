@@ -124,6 +124,8 @@ Json summarise_particles(const std::vector<FinishedParticles>& runs) {
   if (every.empty()) return summary;
   summary["copy"] = {{"steps", (*every[0])["rollout"]["copy"]}};
   summary["oracle"] = {{"steps", mean_steps(every, "oracle")}};
+  for (const char* key : {"spacing", "contact"})  // of the windows and the number of particles alone
+    summary[key] = (*every[0])["rollout"].value(key, Json());
   return summary;
 }
 

@@ -277,6 +277,10 @@ TEST(ParticleDynamics, JudgesBesideCopyAndOracle) {
   EXPECT_EQ(scores.windows, 2);
   EXPECT_GT(scores.step_seconds, 0);
   EXPECT_FALSE(scores.memory_bytes.has_value());  // on a CPU
+  EXPECT_GT(scores.spacing.nearest, 0);
+  EXPECT_LT(scores.spacing.nearest, .2);
+  EXPECT_GT(scores.spacing.contact, 0);  // a can stands on the table or is held
+  EXPECT_LE(scores.spacing.contact, 1);
   for (std::size_t step = 0; step < 2; ++step) {
     const StepScores &model = scores.model[step], &copy = scores.copy[step], &oracle = scores.oracle[step];
     // An untrained model moves nothing: its particles are those of the last frame.

@@ -1,6 +1,7 @@
 // `topomask eval`: a trained model on its validation images, clips or episodes, or on others.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -41,6 +42,11 @@ void run_particle_eval(const EvalCommand& command) {
     listing.add("local layer", local);
     listing.add("windows", fmt::format("{} of {}", result.windows, model.settings().data));
     listing.add("step of one window", format_seconds(result.step_seconds));
+    listing.add("nearest particle", fmt::format("{:.1f} mm, median", 1000 * result.spacing.nearest));
+    if (!std::isnan(result.spacing.contact))
+      listing.add("in contact", fmt::format("{:.0f} % of object and grain particles have another body among "
+                                            "their neighbours",
+                                            100 * result.spacing.contact));
     listing.print();
     fmt::print("\n{}", format_rollout_scores(scores));
   }
