@@ -15,6 +15,8 @@ constexpr double kJerkPeak = 1.875;  // peak over mean speed of a motion of mini
 constexpr double kOpen = .048, kClosed = .004;
 constexpr std::uint32_t kScriptPurpose = 0x726f626f;  // keeps these numbers apart from those of graphs
 
+// A statement draws more than once only in braces or in a list of declarations, which go from left to right.
+// Operands and arguments of a call are evaluated in an order that the compiler chooses.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : stream_(seed, kScriptPurpose) {}
@@ -129,8 +131,10 @@ Script object_script(RobotTask task, Dice& dice) {
     return HandPose{at, yaw, tilt, 0, dice.between(.01, .045)};
   };
   idle.begin(somewhere());
-  while (idle.time() < (kRobotFrames - 1) * kRobotFrameSeconds)
-    idle.move(somewhere(), dice.between(1.5, 3.0));
+  while (idle.time() < (kRobotFrames - 1) * kRobotFrameSeconds) {
+    const double seconds = dice.between(1.5, 3.0);
+    idle.move(somewhere(), seconds);
+  }
 
   HandPlan& hand = script.hands[arm];
   const Vec rest_at{dice.between(.34, .42), side * dice.between(.16, .28), dice.between(.16, .24)};
@@ -148,7 +152,8 @@ Script object_script(RobotTask task, Dice& dice) {
   HandPose first = rest;
   first.yaw = yaw * .5;
   hand.begin(first);
-  hand.move(above(object, dice.between(.09, .12), yaw, kOpen), dice.between(1.0, 1.6));
+  const double approach_seconds = dice.between(1.0, 1.6), approach_rise = dice.between(.09, .12);
+  hand.move(above(object, approach_rise, yaw, kOpen), approach_seconds);
   hand.move(above(object, 0, yaw, kOpen), 1);
   hand.move(above(object, 0, yaw, kClosed), .8);
 
@@ -171,7 +176,8 @@ Script object_script(RobotTask task, Dice& dice) {
   } else if (task == RobotTask::lift_can) {
     hand.move(above(object, lift, yaw, kClosed), dice.between(1.5, 2.2));
     for (const Vec& at : {aside, object}) {
-      HandPose pose = above(at, lift + dice.between(-.03, .05), yaw + dice.between(-.6, .6), kClosed);
+      const double turned = dice.between(-.6, .6), higher = dice.between(-.03, .05);
+      HandPose pose = above(at, lift + higher, yaw + turned, kClosed);
       pose.tilt = dice.between(-.3, .3);
       pose.roll = dice.between(-.5, .5);
       hand.move(pose, dice.between(1.5, 2.5));
@@ -180,7 +186,8 @@ Script object_script(RobotTask task, Dice& dice) {
   } else {
     hand.move(above(object, lift, yaw, kClosed), dice.between(1.2, 1.8));
     HandPose pose = above(aside, lift, yaw, kClosed);
-    pose.roll = dice.sign() * dice.between(.1, .9);
+    const double sign = dice.sign();
+    pose.roll = sign * dice.between(.1, .9);
     hand.move(pose, dice.between(.9, 1.5));
     hand.wait(dice.between(.3, .6));
     pose.grip = kOpen;
