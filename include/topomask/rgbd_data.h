@@ -40,7 +40,7 @@ struct RgbdOptions {
   // Pixels of a rendered frame, both ways; 0: as the data set says. Recorded frames keep their size.
   int size = 0;
   int samples = 2;     // rays per pixel and side, for colour
-  bool cache = false;  // keep rendered frames in memory
+  bool cache = false;  // keep rendered frames in memory; refused where all of them would not fit
 };
 
 struct RgbdPlace {
@@ -54,6 +54,7 @@ class RgbdData {
   virtual std::int64_t episodes() const = 0;
   virtual std::int64_t frames(std::int64_t episode) const = 0;
   virtual std::int64_t cameras() const = 0;
+  virtual int size() const = 0;  // pixels of a rendered frame, both ways; 0: recorded frames keep their own
   virtual std::string name(std::int64_t episode) const = 0;  // "sweep-000012"; the folder's for recorded data
   // The states of a simulated episode; null for recorded data. Valid as long as the data.
   virtual const RobotEpisode* robot(std::int64_t episode) const = 0;

@@ -96,8 +96,13 @@ struct RobotOptions {
 // Empty where episodes can be simulated; else one sentence that says what is missing.
 std::string why_no_simulator();
 
-// A function of its arguments: any thread gives the same bytes. Throws where there is no simulator.
-RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOptions& options);
+// "MuJoCo 3.17.0": what this build simulates with, where it can. Other versions give other states.
+std::string simulator_version();
+
+// A function of its arguments: any thread gives the same bytes. `warnings`, where given, gets what the
+// simulator warned of. Throws where there is no simulator.
+RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOptions& options,
+                            std::vector<std::string>* warnings = nullptr);
 
 struct RenderOptions {
   int width = 128, height = 128;
@@ -128,6 +133,7 @@ struct RobotEntry {
 
 struct RobotIndex {
   RobotOptions options;
+  std::string simulator;            // simulator_version() of the episodes; empty where it was not written
   bool complete = false;            // false while a simulation is running, or after it was stopped
   std::vector<RobotEntry> entries;  // in the order of tasks and numbers
 };
@@ -152,7 +158,8 @@ using RobotProgress = std::function<void(std::int64_t done, std::int64_t total)>
 
 // Simulates the episodes 0..count-1 of each task into a folder, on all threads. Episodes that are there are
 // kept: a stopped simulation resumes, and a larger `count` or other tasks extend the data set. The seed,
-// frames, cameras and size must be those of the folder.
+// frames, cameras and size must be those of the folder, and so must the simulator where episodes are missing.
+// What the simulator warns of is passed on with TORCH_WARN.
 std::vector<RobotTaskSummary> simulate_robot_folder(const std::string& folder,
                                                     const std::vector<RobotTask>& tasks, std::int64_t count,
                                                     const RobotOptions& options,

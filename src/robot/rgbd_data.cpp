@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "io/files.h"
+#include "io/memory.h"
 #include "robot/cpu/checks.h"
 #include "robot/cpu/index.h"
 
@@ -36,8 +37,8 @@ class RobotData final : public RgbdData {
   RobotData(const std::string& folder, const RgbdOptions& options)
       : index_(read_robot_index(folder)), options_(options) {
     if (options_.size == 0) options_.size = index_.options.size;
-    check(options_.size >= 8 && options_.size <= robot::kMostPixels,
-          "open_rgbd: size must be 8 to {}, got {}", robot::kMostPixels, options_.size);
+    check(options_.size >= robot::kLeastPixels && options_.size <= robot::kMostPixels,
+          "open_rgbd: size must be {} to {}, got {}", robot::kLeastPixels, robot::kMostPixels, options_.size);
     check(options_.samples >= 1 && options_.samples <= 8, "open_rgbd: samples must be 1 to 8, got {}",
           options_.samples);
     check(!index_.entries.empty(), "'{}' holds no episodes", folder);
@@ -53,14 +54,17 @@ class RobotData final : public RgbdData {
               path, episodes_[i].frames, index_.options.frames);
       }
     });
-    if (options_.cache)
-      cache_.resize(episodes_.size() *
-                    static_cast<std::size_t>(index_.options.frames * index_.options.cameras));
+    if (!options_.cache) return;
+    const std::size_t frames =
+        episodes_.size() * static_cast<std::size_t>(index_.options.frames * index_.options.cameras);
+    robot::check_frame_cache(static_cast<std::int64_t>(frames), options_.size, available_memory());
+    cache_.resize(frames);
   }
 
   std::int64_t episodes() const override { return static_cast<std::int64_t>(episodes_.size()); }
   std::int64_t frames(std::int64_t episode) const override { return at(episode).frames; }
   std::int64_t cameras() const override { return index_.options.cameras; }
+  int size() const override { return options_.size; }
   std::string name(std::int64_t episode) const override {
     const RobotEpisode& states = at(episode);
     const std::string file = robot::episode_file(states.task, states.number);
@@ -113,6 +117,7 @@ class RecordedData final : public RgbdData {
     return folder_.frames();
   }
   std::int64_t cameras() const override { return 1; }
+  int size() const override { return 0; }
   std::string name(std::int64_t) const override { return name_; }
   const RobotEpisode* robot(std::int64_t) const override { return nullptr; }
 

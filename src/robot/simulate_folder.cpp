@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <time.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ std::optional<RobotEntry> finished_episode(const std::string& folder, EpisodeKey
 RobotIndex previous_index(const std::string& folder, const RobotOptions& options) {
   const std::string path = inside(folder, std::string(kRobotIndexFile));
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {options, false, {}};
+  if (!std::filesystem::exists(path, ignored)) return {options, simulator_version(), false, {}};
   RobotIndex index = parse_robot_index(read_file(path), path);
   const auto same = [&](const char* what, auto there, auto asked) {
     check(there == asked,
@@ -111,6 +112,9 @@ std::vector<RobotTaskSummary> simulate_robot_folder(const std::string& folder,
   const auto total = static_cast<std::int64_t>(wanted.size());
   std::int64_t done = total - static_cast<std::int64_t>(missing.size());
   if (!missing.empty()) {
+    check(index.simulator.empty() || index.simulator == simulator_version(),
+          "{}: holds episodes of {}, and cannot be continued with {}; choose another folder", folder,
+          index.simulator, simulator_version());
     write_index(false);
     std::vector<std::string> names;
     for (const auto& [task, number] : missing) names.push_back(episode_file(task, number));
@@ -119,20 +123,24 @@ std::vector<RobotTaskSummary> simulate_robot_folder(const std::string& folder,
     if (progress) progress(done, total);
   }
   std::mutex mutex;
+  std::map<std::string, std::string> warned;  // what of: the first episode
   for_runs(static_cast<std::int64_t>(missing.size()), 1, [&](std::int64_t i, std::int64_t) {
     const EpisodeKey& key = missing[static_cast<std::size_t>(i)];
     const auto [task, number] = key;
     const double start = thread_seconds();
-    const RobotEpisode episode = simulate_robot(task, number, options);
+    std::vector<std::string> warnings;
+    const RobotEpisode episode = simulate_robot(task, number, options, &warnings);
     const double seconds = thread_seconds() - start;
     write_file(inside(folder, episode_file(task, number)), format_robot_episode(episode));
     const std::lock_guard guard(mutex);
     entries[key] = entry_of(episode);
     ++summaries[task].simulated;
     summaries[task].seconds += seconds;
+    for (const std::string& warning : warnings) warned.emplace(warning, episode_file(task, number));
     if (progress) progress(++done, total);
   });
   write_index(true);
+  for (const auto& [warning, file] : warned) TORCH_WARN(file, ": MuJoCo: ", warning);
 
   std::vector<RobotTaskSummary> result;
   for (const RobotTask task : tasks) {

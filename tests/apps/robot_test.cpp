@@ -68,8 +68,18 @@ TEST_F(SimulateRobot, PrintsALineForEachTask) {
       run_program(simulation(out, {"--task", "lift-can", "--episodes", "2", "--json"}));
   EXPECT_EQ(again.json()["simulated"], 0);
   EXPECT_EQ(again.json()["seconds"], 0);
+  EXPECT_THAT(index.simulator, ::testing::StartsWith("MuJoCo "));
+  EXPECT_FALSE(fs::exists("MUJOCO_LOG.TXT"));
   expect_rejected(simulation(out, {"--episodes", "1", "--seed", "1"}), "holds episodes with seed 0");
   expect_rejected({"simulate", "robot", "--out", out, "--frames", "25"}, "holds episodes with frames 26");
+  // Episodes of two simulators do not mix; those that are there stay as they are.
+  std::string other = read_whole_file(out + "/index.json");
+  other.replace(other.find(index.simulator), index.simulator.size(), "MuJoCo 1.2");
+  scratch.write("robot/index.json", other);
+  expect_rejected(simulation(out, {"--task", "lift-can", "--episodes", "4"}),
+                  "holds episodes of MuJoCo 1.2, and cannot be continued with " + index.simulator);
+  EXPECT_EQ(run_program(simulation(out, {"--task", "lift-can", "--episodes", "3"})).status, 0);
+  EXPECT_EQ(read_robot_index(out).simulator, "MuJoCo 1.2");
 }
 
 TEST_F(SimulateRobot, IsTheSameForAnyNumberOfThreads) {
@@ -150,6 +160,26 @@ TEST(RenderRobot, WritesWhatRgbdToolsExpect) {
   expect_rejected({"render", "robot", kStates, "--out", out}, "is there already");
 }
 
+// An episode has its name once all of its frames are there.
+TEST(RenderRobot, LeavesNoHalfEpisodeAfterAKill) {
+  const TemporaryDirectory scratch;
+  const std::string out = scratch.path("frames");
+  RunningProgram program({"render", "robot", kStates, "--out", out, "--size", "256", "--threads", "1"},
+                         scratch.path("err"));
+  ASSERT_TRUE(program.wait_until(
+      [&] { return fs::exists(out + "/lift-can-000000.part/camera-0/frame-000000.color.png"); }));
+  program.send(SIGKILL);
+  ASSERT_EQ(program.wait(), 128 + SIGKILL);
+  int whole = 0;
+  for (const auto& entry : fs::directory_iterator(out)) {
+    if (entry.path().extension() == ".part") continue;
+    ++whole;
+    for (const char* camera : {"/camera-0", "/camera-1"})
+      EXPECT_EQ(RgbdFolder(entry.path().string() + camera).frames(), 24);
+  }
+  EXPECT_GE(whole, 1);  // sweep-000000, which comes first
+}
+
 TEST(RenderRobot, WrongInputGivesOneSentence) {
   const TemporaryDirectory scratch;
   const std::string out = scratch.path("frames");
@@ -182,6 +212,8 @@ TEST(ShowRobot, WritesASheetAndAnAnimation) {
   EXPECT_EQ(frames, 24u);
   expect_rejected({"show", "robot", kStates, "--camera", "2", "--out", stem},
                   "--camera must be 0 to 1, got 2");
+  expect_rejected({"show", "robot", kStates, "--size", "4", "--out", stem},
+                  "--size: expected 8 to 4096, got 4");
   expect_rejected({"show", "robot", kStates, "--tile", "9", "--out", stem},
                   "--tile: expected 96 to 1024, got 9");
   expect_rejected({"show", "robot", kStates, "--columns", "0", "--out", stem},

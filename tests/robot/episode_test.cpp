@@ -6,6 +6,7 @@
 
 #include "io/files.h"
 #include "io/safetensors_header.h"
+#include "robot/cpu/checks.h"
 #include "stored.h"
 #include "support/expect_error.h"
 
@@ -128,6 +129,17 @@ TEST(RobotIndex, IsTheSameAfterARoundTrip) {
   EXPECT_EQ(index.options.frames, 24);
   EXPECT_TRUE(index.complete);
   EXPECT_EQ(format_robot_index(index), text);
+  EXPECT_EQ(index.simulator, "");  // written before it was told
+  RobotIndex told = index;
+  told.simulator = simulator_version();
+  EXPECT_EQ(parse_robot_index(format_robot_index(told), "file").simulator, simulator_version());
+}
+
+TEST(FrameCache, WantsMemoryForAllFrames) {
+  robot::check_frame_cache(192, 32, 192 * 32 * 32 * 9);
+  expect_error([] { robot::check_frame_cache(192, 32, 192 * 32 * 32 * 9 - 1); },
+               {"keeping 192 rendered frames of 32 x 32 pixels takes 1.77 MB of memory, but 1.77 MB are free",
+                "--no-cache"});
 }
 
 TEST(RobotIndex, WhatIsNoneGivesOneSentence) {

@@ -1,10 +1,15 @@
 // The simulator itself; skipped where MuJoCo is not installed.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "stored.h"
 #include "support/expect_error.h"
+
+#if __has_include(<mujoco/mujoco.h>)
+#include "robot/cpu/mujoco_library.h"
+#endif
 
 namespace topomask::testing {
 namespace {
@@ -64,6 +69,33 @@ TEST_F(Simulate, FramesOfStoredStatesAreThoseOfTheSimulation) {
     EXPECT_EQ(a.segment, b.segment);
   }
 }
+
+#if __has_include(<mujoco/mujoco.h>)
+// Not those of a file MUJOCO_LOG.TXT, and not the end of the process.
+TEST_F(Simulate, WarningsAndErrorsOfMujocoAreOurs) {
+  const auto step = [](const char* memory, double height) {
+    std::string balls;
+    for (int i = 0; i < 30; ++i)
+      balls += "<body pos='0 0 " + std::to_string(.05 + .05 * i) + "'><freejoint/><geom size='.05'/></body>";
+    const robot::ModelPtr model = robot::compile_scene(std::string("<mujoco><size memory='") + memory +
+                                                       "'/><worldbody><geom type='plane' size='1 1 1'/>" +
+                                                       balls + "</worldbody></mujoco>");
+    const robot::DataPtr data = robot::make_data(*model);
+    data->qpos[2] = height;
+    robot::mujoco().step(model.get(), data.get());
+  };
+  robot::take_warnings();
+  step("1M", .05);
+  EXPECT_TRUE(robot::take_warnings().empty());
+  step("1M", 1e30);
+  const std::vector<std::string> warnings = robot::take_warnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].starts_with("Nan, Inf or huge value in QPOS")) << warnings[0];
+  EXPECT_EQ(warnings[0].find("Time"), std::string::npos);
+  expect_error([&] { step("20K", .05); }, {"MuJoCo: ", "out of memory"});
+  EXPECT_FALSE(std::filesystem::exists("MUJOCO_LOG.TXT"));
+}
+#endif
 
 TEST_F(Simulate, MostEpisodesShowTheirTask) {
   for (const RobotTask task : {RobotTask::lift_can, RobotTask::move_block, RobotTask::drop_can}) {

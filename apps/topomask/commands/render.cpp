@@ -36,9 +36,9 @@ void run_render(const RenderCommand& command) {
   std::vector<RobotEntry> entries = index.entries;
   if (!command.episode.empty()) entries = {find_robot_entry(index, command.episode)};
   RenderOptions options;
+  if (command.size != 0) check_frame_size(command.size);
   options.width = options.height = command.size == 0 ? index.options.size : command.size;
   options.samples = command.samples;
-  check(options.width >= 8 && options.width <= 4096, "--size: expected 8 to 4096, got {}", options.width);
   check(options.samples >= 1 && options.samples <= 8, "--samples: expected 1 to 8, got {}", options.samples);
   std::error_code ignored;
   check(!fs::exists(command.out, ignored) ||
@@ -49,14 +49,15 @@ void run_render(const RenderCommand& command) {
   Progress bar("rendering", command.run.quiet);
   std::int64_t done = 0;
   for (const RobotEntry& entry : entries) {
+    // Renamed once all frames are there, so that a killed command leaves no episode that looks whole.
+    const std::string whole = inside(command.out, robot_entry_name(entry)), part = whole + ".part";
     const RobotEpisode episode = read_robot_entry(command.data, entry);
     check(episode.frames == frames && static_cast<std::int64_t>(episode.cameras.size()) == cameras,
           "'{}' has {} frames of {} cameras, but its data set has {} of {}", entry.file, episode.frames,
           episode.cameras.size(), frames, cameras);
     std::vector<std::string> folders;
     for (std::int64_t camera = 0; camera < cameras; ++camera) {
-      folders.push_back(
-          inside(inside(command.out, robot_entry_name(entry)), fmt::format("camera-{}", camera)));
+      folders.push_back(inside(part, fmt::format("camera-{}", camera)));
       make_folder(folders.back());
     }
     for_runs(frames * cameras, 1, [&](std::int64_t i, std::int64_t) {
@@ -67,6 +68,9 @@ void run_render(const RenderCommand& command) {
       if (frame == 0) write_rgbd_intrinsics(folder, image.intrinsics);
       write_rgbd_frame(folder, frame, image);
     });
+    std::error_code error;
+    fs::rename(part, whole, error);
+    check(!error, "cannot rename the folder '{}': {}", part, error.message());
     bar.update(++done, static_cast<std::int64_t>(entries.size()));
   }
   erase_progress_line();
@@ -107,7 +111,9 @@ void add_render_command(CLI::App& app) {
   sub->footer(
       "PNGS/EPISODE/camera-C gets the layout of 7-Scenes: frame-000000.color.png, .depth.png (16 bits, "
       "millimetres),\n"
-      ".pose.txt (camera to world; x right, y down, z forward) and camera-intrinsics.txt.\n"
+      ".pose.txt (camera to world; x right, y down, z forward) and camera-intrinsics.txt. The folder is "
+      "called\n"
+      "EPISODE.part until all its frames are written.\n"
       "Example:\n"
       "  topomask render robot robot --out frames --episode sweep-000003");
   sub->callback([command] { run_render(*command); });

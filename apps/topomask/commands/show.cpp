@@ -77,6 +77,7 @@ void run_show(const ShowCommand& command) {
   check(command.columns >= 1 && command.columns <= 100, "--columns: expected 1 to 100, got {}",
         command.columns);
   check(command.every >= 1, "--every: expected a number from 1, got {}", command.every);
+  check_frame_size(command.size);
   check(command.tile >= 96 && command.tile <= 1024, "--tile: expected 96 to 1024, got {}", command.tile);
   const RobotIndex index = read_robot_index(command.data);
   const RobotEntry& entry = find_robot_entry(index, command.episode);

@@ -5,8 +5,14 @@
 #include "core/check.h"
 #include "core/suggest.h"
 #include "io/files.h"
+#include "robot/cpu/checks.h"
 
 namespace topomask::cli {
+
+void check_frame_size(int size) {
+  check(size >= robot::kLeastPixels && size <= robot::kMostPixels, "--size: expected {} to {}, got {}",
+        robot::kLeastPixels, robot::kMostPixels, size);
+}
 
 std::string robot_entry_name(const RobotEntry& entry) {
   return entry.file.substr(0, entry.file.rfind('.'));

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/units.h"
 #include "robot/cpu/arm.h"
 #include "robot/cpu/checks.h"
 
@@ -14,8 +15,17 @@ void check_robot_options(const RobotOptions& options) {
         kMostFrames, options.frames);
   check(options.cameras >= 1 && options.cameras <= kMostCameras, "robot: cameras must be 1 to {}, got {}",
         kMostCameras, options.cameras);
-  check(options.size >= 8 && options.size <= kMostPixels, "robot: size must be 8 to {}, got {}", kMostPixels,
-        options.size);
+  check(options.size >= kLeastPixels && options.size <= kMostPixels, "robot: size must be {} to {}, got {}",
+        kLeastPixels, kMostPixels, options.size);
+}
+
+void check_frame_cache(std::int64_t frames, int size, std::uint64_t available) {
+  constexpr double kBytesPerPixel = 3 + 4 + 2;  // colour, depth, segment
+  const double bytes = static_cast<double>(frames) * size * size * kBytesPerPixel;
+  check(bytes <= static_cast<double>(available),
+        "keeping {} rendered frames of {} x {} pixels takes {} of memory, but {} are free; use --no-cache, a "
+        "smaller --size or fewer episodes",
+        frames, size, size, format_bytes(bytes), format_bytes(static_cast<double>(available)));
 }
 
 namespace {

@@ -57,14 +57,16 @@ std::string format_robot_index(const RobotIndex& index) {
                         {"success", entry.success},
                         {"measure", entry.measure}});
   }
-  const nlohmann::ordered_json json = {{"format", kFormat},
-                                       {"seed", index.options.seed},
-                                       {"frames", index.options.frames},
-                                       {"seconds_per_frame", kRobotFrameSeconds},
-                                       {"cameras", index.options.cameras},
-                                       {"size", index.options.size},
-                                       {"complete", index.complete},
-                                       {"episodes", episodes}};
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"seed", index.options.seed},
+                                 {"frames", index.options.frames},
+                                 {"seconds_per_frame", kRobotFrameSeconds},
+                                 {"cameras", index.options.cameras},
+                                 {"size", index.options.size},
+                                 {"simulator", index.simulator},
+                                 {"complete", index.complete},
+                                 {"episodes", episodes}};
+  if (index.simulator.empty()) json.erase("simulator");
   return json.dump(1) + "\n";
 }
 
@@ -78,6 +80,7 @@ RobotIndex parse_robot_index(std::string_view content, const std::string& name) 
   index.options.frames = whole<int>(object, "frames", name);
   index.options.cameras = whole<int>(object, "cameras", name);
   index.options.size = whole<int>(object, "size", name);
+  if (object.contains("simulator")) index.simulator = text(object, "simulator", name);
   index.complete = flag(object, "complete", name);
   const json& episodes = member(object, "episodes", name);
   check(episodes.is_array(), "'{}': expected a list as 'episodes'", name);
@@ -104,6 +107,10 @@ RobotIndex parse_robot_index(std::string_view content, const std::string& name) 
 }
 
 }  // namespace robot
+
+std::string simulator_version() {
+  return "MuJoCo " TOPOMASK_MUJOCO_VERSION;
+}
 
 RobotIndex read_robot_index(const std::string& folder) {
   using namespace robot;

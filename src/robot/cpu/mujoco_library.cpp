@@ -5,15 +5,23 @@
 
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "core/check.h"
 
 namespace topomask::robot {
 namespace {
 
-// Warnings are counted in mjData; without a handler MuJoCo would write them to MUJOCO_LOG.TXT in the current
-// folder.
-void ignore_warning(const char*) {}
+thread_local std::vector<std::string> warnings;  // of this thread, since they were last taken
+
+// Without it MuJoCo would write to MUJOCO_LOG.TXT in the current folder and, after an error, end the process.
+// Its functions are C, but compiled with unwind tables, so an exception passes through them.
+void receive_message(const mjLogMessage* message) {
+  const std::string_view text = message->subject, line = text.substr(0, text.find('\n'));
+  if (message->level == mjLOG_ERROR) fail("MuJoCo: {}", line);
+  // Those of one kind are one, whenever they happen.
+  if (message->level == mjLOG_WARNING) warnings.emplace_back(line.substr(0, line.find(" Time = ")));
+}
 
 struct Opened {
   MujocoLibrary functions{};
@@ -52,14 +60,14 @@ Opened open_library() {
   find(f.forward, "mj_forward");
   find(f.kinematics, "mj_kinematics");
   find(f.step, "mj_step");
-  void (**warning)(const char*) = nullptr;
-  find(warning, "mju_user_warning");
+  decltype(&::mju_setLogHandler) set_log_handler = nullptr;
+  find(set_log_handler, "mju_setLogHandler");
   if (opened.problem.empty() && f.version() != mjVERSION_HEADER) {
     opened.problem =
         fmt::format("simulating needs MuJoCo {}, but the library '{}' has version number {} in place of {}",
                     TOPOMASK_MUJOCO_VERSION, kPath, f.version(), mjVERSION_HEADER);
   }
-  if (opened.problem.empty()) *warning = ignore_warning;
+  if (opened.problem.empty()) set_log_handler(receive_message);
   return opened;
 }
 
@@ -77,6 +85,10 @@ const std::string& mujoco_problem() {
 const MujocoLibrary& mujoco() {
   check(library().problem.empty(), "{}", library().problem);
   return library().functions;
+}
+
+std::vector<std::string> take_warnings() {
+  return std::exchange(warnings, {});
 }
 
 ModelPtr compile_scene(const std::string& mjcf) {

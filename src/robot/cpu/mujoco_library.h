@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace topomask::robot {
 
@@ -29,6 +30,9 @@ struct MujocoLibrary {
 const std::string& mujoco_problem();
 // Throws that sentence where it cannot.
 const MujocoLibrary& mujoco();
+
+// What MuJoCo has warned of on this thread since the last call.
+std::vector<std::string> take_warnings();
 
 using ModelPtr = std::unique_ptr<mjModel, void (*)(mjModel*)>;
 using DataPtr = std::unique_ptr<mjData, void (*)(mjData*)>;

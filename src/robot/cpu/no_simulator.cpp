@@ -9,7 +9,7 @@ std::string why_no_simulator() {
          "mujoco==" TOPOMASK_MUJOCO_VERSION ", and build again";
 }
 
-RobotEpisode simulate_robot(RobotTask, std::int64_t, const RobotOptions&) {
+RobotEpisode simulate_robot(RobotTask, std::int64_t, const RobotOptions&, std::vector<std::string>*) {
   fail("{}", why_no_simulator());
 }
 

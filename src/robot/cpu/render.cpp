@@ -1,6 +1,7 @@
-// Frames by casting rays. Each shape meets the rays of the pixels that its bounding sphere covers and no
-// others; shadows are rays to a lamp, which meet the shapes in their tile of a grid around it. No libraries,
-// no GPU, and the same bytes everywhere.
+// Frames by casting rays. Each shape meets the rays in a rectangle of pixels around its bounding sphere;
+// shadows are rays to a lamp, which meet the shapes in their tile of a grid around it. No libraries and no
+// GPU. A frame has the same bytes on any thread; another processor or C library may round tan, pow and atan2
+// differently.
 #include <algorithm>
 #include <limits>
 
@@ -343,8 +344,8 @@ RgbdImage render_robot(const RobotEpisode& episode, int frame, int camera, const
   check(camera >= 0 && camera < static_cast<int>(episode.cameras.size()),
         "render_robot: camera must be 0 to {}, got {}", static_cast<int>(episode.cameras.size()) - 1, camera);
   for (const int size : {options.width, options.height})
-    check(size >= 8 && size <= kMostPixels, "render_robot: width and height must be 8 to {}, got {}",
-          kMostPixels, size);
+    check(size >= kLeastPixels && size <= kMostPixels,
+          "render_robot: width and height must be {} to {}, got {}", kLeastPixels, kMostPixels, size);
   check(options.samples >= 1 && options.samples <= 8, "render_robot: samples must be 1 to 8, got {}",
         options.samples);
   check(options.farthest > 0, "render_robot: farthest must be above 0, got {}", options.farthest);

@@ -198,7 +198,8 @@ std::string why_no_simulator() {
   return mujoco_problem();
 }
 
-RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOptions& options) {
+RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOptions& options,
+                            std::vector<std::string>* warnings) {
   check_robot_options(options);
   check(number >= 0, "simulate_robot: number must be at least 0, got {}", number);
   mujoco();  // throws where it is missing
@@ -208,6 +209,7 @@ RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOpti
   for (int attempts = 0;;) {
     const Plan plan = draw_plan(task, seed, seconds, attempts);
     attempts = plan.attempts;
+    take_warnings();  // those of a plan that was given up
     Simulation simulation(task, plan);
     RobotEpisode episode;
     episode.task = task;
@@ -225,6 +227,7 @@ RobotEpisode simulate_robot(RobotTask task, std::int64_t number, const RobotOpti
       simulation.record(episode);
     }
     if (simulation.diverged()) continue;
+    if (warnings != nullptr) *warnings = take_warnings();
     const RobotVerdict verdict = judge_robot(episode);
     episode.success = verdict.success;
     episode.measure = verdict.measure;
