@@ -61,7 +61,8 @@ struct ParticleDataOptions {
 
 class ParticleData {
  public:
-  // A folder of `topomask simulate robot`. Throws where the data have no states of a robot.
+  // A folder of `topomask simulate robot`. Throws where the data have no states of a robot, or where a frame
+  // has fewer pixels with known depth than there are particles.
   ParticleData(const std::string& folder, const ParticleDataOptions& options);
 
   const RgbdData& frames() const { return *frames_; }

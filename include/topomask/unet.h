@@ -8,9 +8,12 @@
 
 namespace topomask {
 
+inline constexpr std::int64_t kUNetSideFactor = 8;
+
 // Images [B, 3, H, W] with values in [0, 1] -> [B, features, H, W]. Four levels of width, 2 width, 4 width
 // and 8 width channels: two 3x3 convolutions with GroupNorm(8) and SiLU each, maxima over 2x2 pixels
-// downwards, nearest pixels and a 1x1 convolution upwards. Sides must be multiples of 8, the width too.
+// downwards, nearest pixels and a 1x1 convolution upwards. Sides must be multiples of kUNetSideFactor, the
+// width of 8.
 class UNetImpl : public torch::nn::Module {
  public:
   UNetImpl(std::int64_t width, std::int64_t features, std::uint64_t seed);

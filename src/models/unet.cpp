@@ -6,7 +6,8 @@
 namespace topomask {
 namespace {
 
-constexpr std::int64_t kUNetLevels = 4, kNormGroups = 8, kSideFactor = 8;  // 2^(levels - 1)
+constexpr std::int64_t kUNetLevels = 4, kNormGroups = 8;
+static_assert(kUNetSideFactor == 1 << (kUNetLevels - 1));
 
 // Two convolutions, each with its norm.
 class ConvolutionPairImpl : public torch::nn::Module {
@@ -52,9 +53,9 @@ UNetImpl::UNetImpl(std::int64_t width, std::int64_t features, std::uint64_t seed
 }
 
 at::Tensor UNetImpl::forward(const at::Tensor& images) {
-  check(images.dim() == 4 && images.size(1) == 3 && images.size(2) % kSideFactor == 0 &&
-            images.size(3) % kSideFactor == 0,
-        "U-Net: expected images [B, 3, H, W] with sides that are multiples of {}, got [{}]", kSideFactor,
+  check(images.dim() == 4 && images.size(1) == 3 && images.size(2) % kUNetSideFactor == 0 &&
+            images.size(3) % kUNetSideFactor == 0,
+        "U-Net: expected images [B, 3, H, W] with sides that are multiples of {}, got [{}]", kUNetSideFactor,
         fmt::join(images.sizes(), ", "));
   at::Tensor x = images - 0.5;
   std::vector<at::Tensor> levels;

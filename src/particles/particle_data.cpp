@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -68,6 +69,57 @@ at::Tensor particle_groups(const RobotTensors& states, const at::Tensor& shapes)
   return of_shape.index_select(0, shapes);
 }
 
+void check_known_pixels(std::int64_t known, std::int64_t wanted, const std::string& name) {
+  check(
+      known >= wanted,
+      "{}: {} pixels have a known depth, fewer than the {} particles that are wanted; use fewer particles or "
+      "larger frames",
+      name, known, wanted);
+}
+
+// "'sweep-000003', frame 4"
+std::string name_of_frame(const RgbdData& frames, const RgbdPlace& place) {
+  return fmt::format("'{}', frame {}", frames.name(place.episode), place.frame);
+}
+
+// Pixels of a simulated frame that have a depth, in all cameras.
+std::int64_t count_known_pixels(const RgbdData& frames, const RgbdPlace& place) {
+  RenderOptions options;
+  options.width = options.height = frames.size();
+  options.samples = 1;  // colours do not matter
+  options.shadows = false;
+  std::int64_t known = 0;
+  for (std::int64_t camera = 0; camera < frames.cameras(); ++camera) {
+    const RgbdImage image = render_robot(*frames.robot(place.episode), static_cast<int>(place.frame),
+                                         static_cast<int>(camera), options);
+    known += std::count_if(image.depth.begin(), image.depth.end(), [](float depth) { return depth > 0; });
+  }
+  return known;
+}
+
+// Before a training begins: it would stop when it comes to a frame with too few pixels. Frames of a data set
+// differ by a tenth, so that a few of them tell, unless there are hardly enough; then all are looked at.
+void check_all_known_pixels(const RgbdData& frames, std::int64_t wanted) {
+  constexpr std::int64_t kLooks = 32;
+  constexpr double kHardly = 1.25;
+  std::vector<RgbdPlace> places;  // particles are drawn from all frames but the first
+  for (std::int64_t episode = 0; episode < frames.episodes(); ++episode) {
+    for (std::int64_t frame = 1; frame < frames.frames(episode); ++frame) places.push_back({episode, frame});
+  }
+  const auto total = static_cast<std::int64_t>(places.size());
+  const auto fewest_of = [&](std::int64_t looks) {
+    std::vector<std::int64_t> known(static_cast<std::size_t>(looks));
+    for_runs(looks, 1, [&](std::int64_t i, std::int64_t) {
+      const RgbdPlace& place = places[static_cast<std::size_t>(i * total / looks)];
+      const std::int64_t count = known[static_cast<std::size_t>(i)] = count_known_pixels(frames, place);
+      check_known_pixels(count, wanted, name_of_frame(frames, place));
+    });
+    return *std::min_element(known.begin(), known.end());
+  };
+  const double fewest = static_cast<double>(fewest_of(std::min(kLooks, total)));
+  if (fewest < kHardly * static_cast<double>(wanted)) fewest_of(total);
+}
+
 at::Tensor unit_colours(const at::Tensor& colour) {
   return colour.to(at::kFloat) / 255;
 }
@@ -89,11 +141,7 @@ at::Tensor sample_pixels(const at::Tensor& depth, std::int64_t count, std::uint6
         name, i / (height * width), i / width % height, i % width, values[i]);
     if (values[i] > 0) known.push_back(i);
   }
-  check(
-      count <= static_cast<std::int64_t>(known.size()),
-      "{}: {} pixels have a known depth, fewer than the {} particles that are wanted; use fewer particles or "
-      "larger frames",
-      name, known.size(), count);
+  check_known_pixels(static_cast<std::int64_t>(known.size()), count, name);
   // The beginning of a random permutation (Fisher and Yates).
   RandomStream random(seed, kPixelPurpose);
   const at::Tensor pixels = at::empty({count}, at::kLong);
@@ -147,6 +195,7 @@ ParticleData::ParticleData(const std::string& folder, const ParticleDataOptions&
           robot_points(states_[i], sample_robot_surface(*frames_->robot(episode), options_.robot_points));
     }
   });
+  check_all_known_pixels(*frames_, options_.particles);
 }
 
 const RobotTensors& ParticleData::states(std::int64_t episode) const {
@@ -187,15 +236,15 @@ ParticleBatch ParticleData::batch(const std::vector<ParticleWindow>& windows, co
       origins, directions, colours, truth, groups;
   for (std::size_t b = 0; b < windows.size(); ++b) {
     const ParticleWindow& window = windows[b];
-    const std::string name = fmt::format("'{}', frame {}", frames_->name(window.episode), window.first);
+    const RgbdPlace first{window.episode, window.first}, second{window.episode, window.first + 1};
     const RgbdMoment* own = &moments[b * static_cast<std::size_t>(each)];
     const RgbdMoment &past = own[0], &now = own[1];
     const std::int64_t number = options.first + static_cast<std::int64_t>(b);
     images.push_back(unit_colours(at::stack({past.colour, now.colour})).permute({0, 1, 4, 2, 3}));
-    pixels.push_back(
-        sample_pixels(now.depth, options_.particles, draw_seed(seed, number, Draw::particles), name));
-    past_pixels.push_back(
-        sample_pixels(past.depth, options_.past_particles, draw_seed(seed, number, Draw::past), name));
+    pixels.push_back(sample_pixels(now.depth, options_.particles, draw_seed(seed, number, Draw::particles),
+                                   name_of_frame(*frames_, second)));
+    past_pixels.push_back(sample_pixels(past.depth, options_.past_particles,
+                                        draw_seed(seed, number, Draw::past), name_of_frame(*frames_, first)));
     positions.push_back(at_pixels(points_of(now), pixels.back()));
     past_positions.push_back(at_pixels(points_of(past), past_pixels.back()));
     shapes.push_back(at_pixels(now.segments, pixels.back()).to(at::kLong));

@@ -85,17 +85,25 @@ std::string hash_of_episodes(const ParticleData& data) {
 }
 
 RunMetadata describe_particles(const ParticleSettings& settings, const ParticleData& data) {
-  return {
-      {kModelKey, kParticlesKind}, {kSettingsKey, settings.to_toml()}, {kDataKey, hash_of_episodes(data)}};
+  return {{kModelKey, kParticlesKind},
+          {kSettingsKey, settings.to_toml()},
+          {kDataKey, hash_of_episodes(data)},
+          {kFrameSizeKey, std::to_string(data.frames().size())}};
 }
 
 MetadataCheck same_episodes(const RunMetadata& description) {
-  return [now = description.at(kDataKey)](const RunMetadata& saved, const std::string& path) {
-    const auto before = saved.find(kDataKey);
+  return [now = description.at(kDataKey), size = description.at(kFrameSizeKey)](const RunMetadata& saved,
+                                                                                const std::string& path) {
+    const auto before = saved.find(kDataKey), pixels = saved.find(kFrameSizeKey);
     check(before != saved.end() && before->second == now,
           "{}: the run was trained on other episodes; resume it with its own, or choose another folder for a "
           "new run",
           path);
+    check(
+        pixels == saved.end() || pixels->second == size,
+        "{}: the run was trained on frames of {} pixels, got {}; resume it with its own data set, or choose "
+        "another folder for a new run",
+        path, pixels->second, size);
   };
 }
 
@@ -212,6 +220,7 @@ ParticleCheckpoint read_particle_checkpoint(const std::string& path) {
 TrainedParticles::TrainedParticles(const std::string& path, const TrainedParticlesOptions& options) {
   const ParticleCheckpoint checkpoint = read_particle_checkpoint(path);
   settings_ = checkpoint.settings;
+  settings_.cache = false;  // few frames are looked at, and hardly any of them twice
   if (!options.data.empty()) settings_.data = options.data;
   if (!options.device.empty()) settings_.device = options.device;
   if (options.windows > 0) settings_.task.evaluation_windows = options.windows;

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/random.h"
 #include "topomask/distributed.h"
+#include "topomask/image_metrics.h"
 #include "train/data_clock.h"
 #include "train/module_parameters.h"
 #include "train/particle_task.h"
@@ -29,6 +30,11 @@ double decibels(double mean_square) {
 ParticleDynamics::Implementation::Implementation(const ParticleData& given, const ParticleTaskOptions& o)
     : data(given), options(o), model(o.model, o.model_seed), data_clock(o.device) {
   if (options.ranks == nullptr) options.ranks = Ranks::alone();
+  const std::int64_t size = data.frames().size();
+  // Whole windows of SSIM must fit in, too.
+  constexpr std::int64_t kLeast = (kSsimWindow + kUNetSideFactor - 1) / kUNetSideFactor * kUNetSideFactor;
+  check(size >= kLeast && size % kUNetSideFactor == 0,
+        "training: size must be a multiple of {} from {}, got {}", kUNetSideFactor, kLeast, size);
   const std::int64_t sharing = options.ranks->size();
   const InterlacerOptions& layers = o.model.interlacer;
   check(sharing <= o.batch, "training: a batch of {} windows cannot be shared by {} ranks", o.batch, sharing);

@@ -347,7 +347,8 @@ void run_bench_particles(BenchParticlesCommand command) {
     check(value >= 0, "{}: expected at least 1, or 0 for the default, got {}", name, value);
   command.fill_in(device);
   check(command.rays >= 1, "--rays: expected at least 1, got {}", command.rays);
-  check(command.size % 8 == 0, "--size: expected a multiple of 8, got {}", command.size);
+  check(command.size % kUNetSideFactor == 0, "--size: expected a multiple of {}, got {}", kUNetSideFactor,
+        command.size);
   for (const std::int64_t particles : command.particles)
     check(particles >= 16, "--particles: expected at least 16, got {}", particles);
   for (const std::string& local : command.locals) parse_word<LocalLayer>("--locals", local);
