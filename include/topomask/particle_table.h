@@ -32,7 +32,8 @@ struct ParticleTable {
 //    "memory_bytes",
 //                  "psnr_mean", "psnr_se", "steps": [{"step", "ssim_mean", "ssim_se", "ssim_moving_mean",
 //                  ..}]}],
-//    "copy": {"steps": [{"step", "ssim", ..}]},     the last frame again: the same for all runs
+//    "copy": {"steps": [{"step", "ssim", ..}]},     the last frame again, of the first run: the same for all
+//                                                   but for its particles, if variants change their number
 //    "oracle": {"steps": [{"step", "ssim_mean", "ssim_se", ..}]},   over seeds, each the mean of its runs
 //    "runs": [{"variant", "folder", "seed", "psnr", "loss", "seconds", ..}]}
 //

@@ -22,9 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What all runs of a table share, and what the name of a variant says already.
+// What a variant cannot change: what its scores are measured on, which rows side by side must share, what its
+// name or the table says already, and what changes no result. All else may make a variant: the model, its
+// particles among it, how it learns and how it computes (bf16).
 const std::vector<std::string> kFixedParticleSettings = {
-    "data", "size", "validation-every", "seed", "local", "evaluation-windows", "evaluation-rollout"};
+    "data",   "size", "validation-every", "evaluation-windows", "evaluation-rollout",  // measured on
+    "local",  "seed",                                                                  // said already
+    "device", "cache"};                                                                // where and how
 
 constexpr const char* kPretrainedFolder = "pretrained";  // not a variant: it never holds results
 
@@ -187,6 +191,15 @@ TableResult run_particle_table(const ParticleTable& table, const TableCallbacks&
   for (const std::string& variant : work.variants) particle_table_settings(table.settings, variant, 0);
   check_particle_settings(table);
   const ParticleData data(table.settings.data, table.settings.data_options());
+  // What the data cannot give to a later variant is said before the first one is trained.
+  for (const std::string& variant : work.variants) {
+    const ParticleSettings settings = particle_table_settings(table.settings, variant, 0);
+    if (settings.data_options() == table.settings.data_options()) {
+      ParticleDynamics(data, settings.task_options());
+    } else {
+      ParticleDynamics(ParticleData(settings.data, settings.data_options()), settings.task_options());
+    }
+  }
   agree_on_particle_settings(table);
   check_finished_particles(table, data.fingerprint());
   if (callbacks.started) callbacks.started();
