@@ -28,6 +28,10 @@ struct ParticleUpdate {
 // and to the time after (at the ends the one there is), and ten times the grip.
 at::Tensor robot_features(const at::Tensor& points, const at::Tensor& grips);
 
+// The graph of `grf` (without its weights) and of `softmax`: every token's nearest ones in its cloud.
+// positions: [B, M, 3] -> B M nodes, one cloud after the other.
+Graph token_graph(const at::Tensor& positions, const InterlacerOptions& options);
+
 // What the local layers of one pass share: a function of the positions alone. Gradients reach these through
 // the offsets.
 struct CloudGeometry {

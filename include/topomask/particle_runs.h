@@ -43,8 +43,11 @@ std::string difference(const ParticleSettings& saved, const ParticleSettings& no
 //   truth, predicted   [T, C, H, W, 3] uint8: frames of T predicted steps and C cameras
 //   points             [T, N, 3] float32, metres: the particles at each predicted step
 //   colours            [N, 3] uint8: of the particles where they were seen
+//   tokens             [T, M, 3] float32: what each step is predicted from (ParticleDynamics::tokens)
 //
-// Its metadata say "episode" (a name), "first" (the first frame that was seen), "neighbours" and "hops".
+// Its metadata say "episode" (a name), "first" (the first frame that was seen), "past_particles" (how many of
+// the tokens are particles at t-2), and the settings of the graph of tokens: "local", "neighbours", "hops"
+// and "ensembles".
 inline constexpr const char* kRolloutFile = "rollout.safetensors";
 
 using ParticleRunResult = RunResult;

@@ -123,6 +123,10 @@ class ParticleDynamics final : public Task {
   // On evaluation_windows windows of the validation episodes.
   RolloutScores judge(const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
   RolloutPictures pictures(const ParticleWindow& window, std::int64_t steps);
+  // [steps, M, 3] float32 on the CPU: the tokens from which each step of that rollout is predicted, in the
+  // Interlacer's order: particles at t-1 and at t-2, the robot's points at t-2, t-1 and t. `points` are those
+  // of its pictures.
+  at::Tensor tokens(const ParticleWindow& window, const at::Tensor& points) const;
   ParticleWindow example_window() const;  // one of those windows
 
  private:

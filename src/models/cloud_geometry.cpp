@@ -23,14 +23,18 @@ at::Tensor scaled_offsets(const at::Tensor& d) {
   return kOffsetScale * at::cat({d, d.norm(2, {-1}, /*keepdim=*/true)}, -1);
 }
 
-std::shared_ptr<const GrfMask> make_grf_mask(const at::Tensor& points, const at::Tensor& ptr,
-                                             std::int64_t tokens, const InterlacerOptions& o) {
+// Neighbours of a token in the graph.
+std::int64_t degree_of(std::int64_t tokens, const InterlacerOptions& o) {
+  return std::min(o.neighbours, tokens - 1);
+}
+
+std::shared_ptr<const GrfMask> make_grf_mask(const at::Tensor& positions, const InterlacerOptions& o) {
   const bool asymmetric = o.ensembles == Ensembles::asymmetric;
-  const std::int64_t k = std::min(o.neighbours, tokens - 1);
-  const Graph graph = knn_graph(points, {.k = k, .symmetric = !asymmetric, .ptr = ptr});
+  const std::int64_t k = degree_of(positions.size(1), o);
+  const Graph graph = token_graph(positions, o);
   FeatureOptions options;
   options.ensembles = o.ensembles;
-  options.padded = points.is_cuda() && asymmetric;
+  options.padded = positions.is_cuda() && asymmetric;
   options.walks.num_walks = std::llround(std::pow(static_cast<double>(k), o.hops));
   options.walks.max_hops = o.hops;
   options.walks.length = LengthLaw::fixed;
@@ -39,10 +43,17 @@ std::shared_ptr<const GrfMask> make_grf_mask(const at::Tensor& points, const at:
   // With k neighbours everywhere D^-1 A is A / k, and k^hops repelling walkers take every walk once.
   return std::make_shared<GrfMask>(
       normalise(graph, asymmetric ? Normalisation::random_walk : Normalisation::symmetric), options,
-      initial_f(o.hops).to(points.device(), /*non_blocking=*/true).unsqueeze(0));
+      initial_f(o.hops).to(positions.device(), /*non_blocking=*/true).unsqueeze(0));
 }
 
 }  // namespace
+
+Graph token_graph(const at::Tensor& positions, const InterlacerOptions& o) {
+  const std::int64_t clouds = positions.size(0), tokens = positions.size(1);
+  const bool symmetric = o.local == LocalLayer::grf && o.ensembles != Ensembles::asymmetric;
+  return knn_graph(positions.detach().reshape({clouds * tokens, 3}),
+                   {.k = degree_of(tokens, o), .symmetric = symmetric, .ptr = cloud_ptr(clouds, tokens)});
+}
 
 CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o) {
   check(given.dim() == 3 && given.size(2) == 3 && given.size(1) >= 2,
@@ -50,13 +61,10 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
         fmt::join(given.sizes(), ", "));
   clouds = given.size(0);
   tokens = given.size(1);
-  const at::Tensor points = given.detach().reshape({clouds * tokens, 3}), ptr = cloud_ptr(clouds, tokens);
-  if (o.local == LocalLayer::grf) grf = make_grf_mask(points, ptr, tokens, o);
-  if (o.local == LocalLayer::softmax) {
-    const std::int64_t k = std::min(o.neighbours, tokens - 1);
-    neighbours = std::make_shared<NeighbourMask>(knn_graph(points, {.k = k, .ptr = ptr}));
-  }
+  if (o.local == LocalLayer::grf) grf = make_grf_mask(given, o);
+  if (o.local == LocalLayer::softmax) neighbours = std::make_shared<NeighbourMask>(token_graph(given, o));
   if (o.local != LocalLayer::message_passing) return;
+  const at::Tensor points = given.detach().reshape({clouds * tokens, 3}), ptr = cloud_ptr(clouds, tokens);
   // Every anchor_every-th token: particles were drawn in random order.
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(points.device());
   const at::Tensor own = at::arange(0, tokens, o.anchor_every, integers);  // [A]

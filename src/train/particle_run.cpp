@@ -48,15 +48,20 @@ void write_rollout(const RunFolder& folder, const ParticleSettings& settings, co
                    ParticleDynamics& task) {
   const ParticleWindow window = task.example_window();
   const RolloutPictures pictures = task.pictures(window, settings.task.evaluation_rollout);
+  const InterlacerOptions& layers = settings.task.model.interlacer;
   SafetensorsFile file;
   file.tensors = {{"truth", pictures.truth},
                   {"predicted", pictures.predicted},
                   {"points", pictures.points},
-                  {"colours", pictures.colours}};
+                  {"colours", pictures.colours},
+                  {"tokens", task.tokens(window, pictures.points)}};
   file.metadata = {{"episode", data.frames().name(window.episode)},
                    {"first", std::to_string(window.first)},
-                   {"neighbours", std::to_string(settings.task.model.interlacer.neighbours)},
-                   {"hops", std::to_string(settings.task.model.interlacer.hops)}};
+                   {"past_particles", std::to_string(settings.task.model.past_particles())},
+                   {"local", std::string(word_of(layers.local))},
+                   {"neighbours", std::to_string(layers.neighbours)},
+                   {"hops", std::to_string(layers.hops)},
+                   {"ensembles", std::string(word_of(layers.ensembles))}};
   write_safetensors(folder.file(kRolloutFile), file);
 }
 

@@ -303,6 +303,22 @@ Evaluation ParticleDynamics::evaluate() {
           {mean[1]}};
 }
 
+at::Tensor ParticleDynamics::tokens(const ParticleWindow& window, const at::Tensor& points) const {
+  const Implementation& self = *implementation_;
+  const std::int64_t steps = points.size(0);
+  const ParticleBatch batch =
+      self.data.batch({window}, {.rollout = steps, .rays = 0}, self.evaluation_seed());
+  const at::Tensor seen = batch.positions[0], seen_past = batch.past_positions[0];
+  std::vector<at::Tensor> of_steps;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const at::Tensor now = step == 0 ? seen : points[step - 1], before = step < 2 ? seen : points[step - 2];
+    const at::Tensor past = step == 0 ? seen_past : before.narrow(0, 0, seen_past.size(0));
+    const at::Tensor robot = batch.robot[0].narrow(0, step, kRobotMoments).reshape({-1, 3});
+    of_steps.push_back(at::cat({now, past, robot}));
+  }
+  return at::stack(of_steps);
+}
+
 void ParticleDynamics::set_training(bool training) {
   implementation_->model->train(training);
 }

@@ -118,6 +118,10 @@ TEST(TrainParticles, LeavesWhatAReportNeeds) {
   EXPECT_TRUE(
       result["rollout"]["model"][0]["flow_grain"].is_null());  // nothing is swept in the validation episode
   EXPECT_THAT(read_whole_file(run + "/metrics.jsonl"), HasSubstr("\"train_psnr\""));
+  const SafetensorsFile rollout = read_safetensors(run + "/rollout.safetensors");
+  EXPECT_EQ(rollout.metadata.at("local"), "grf");
+  EXPECT_EQ(rollout.tensors.at("tokens").sizes(),
+            (std::vector<std::int64_t>{2, 96 + 24 + 3 * 2 * 4, 3}));  // particles, past ones, the robot's
 
   const nlohmann::json eval = run_json({"eval", "--checkpoint", run + "/last.safetensors", "--threads", "1"});
   EXPECT_EQ(eval["rollout"]["model"], result["rollout"]["model"]);
@@ -222,7 +226,17 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
   EXPECT_THAT(text.out, HasSubstr("2 of 2 runs are finished"));
   expect_rejected(table({"--variants", "grf", "--rays", "33"}), "rays is 32 there and 33 here");
   expect_rejected(table({"--variants", "gfr"}), "did you mean 'grf'");
-  expect_rejected(table({"--variants", "grf@size=32"}), "cannot change size");
+  for (const char* fixed : {"size=32", "device=cuda", "cache=false", "evaluation-windows=3"})
+    expect_rejected(table({"--variants", std::string("grf@") + fixed}), "cannot change ");
+  // What the data cannot give is refused before anything is trained.
+  const std::string other = folder.path("other");
+  expect_rejected(with_minute({"experiment", "particle-table", "--out", other},
+                              {"--variants", "grf,grf@particles=4000", "--seeds", "0"}),
+                  "fewer than the 4000 particles");
+  expect_rejected(with_minute({"experiment", "particle-table", "--out", other},
+                              {"--variants", "grf,grf@rollout=40", "--seeds", "0"}),
+                  "a rollout of 40 needs more");
+  EXPECT_FALSE(fs::exists(other));
   expect_rejected(table({"--variants", "grf@hops=2@hops=3"}), "changes hops twice");
   expect_rejected(table({"--variants", "grf,grf@flow-loss=nan"}), "must be finite and 0 or more");  // at once
 }
@@ -235,6 +249,9 @@ TEST(Particles, BadInputIsOneSentence) {
   };
   rejected({"--data", folder.path("missing")}, "is not a folder");
   rejected({"--particles", "4000"}, "fewer than the 4000 particles");
+  EXPECT_FALSE(fs::exists(run + "/metrics.jsonl"));  // before anything is trained
+  rejected({"--size", "20"}, "--size must be a multiple of 8 from 16, got 20");
+  rejected({"--size", "8", "--particles", "16"}, "--size must be a multiple of 8 from 16, got 8");
   rejected({"--rollout", "40"}, "'sweep-000000' has 24 frames; 2 are seen, and a rollout of 40 needs more");
   const std::string huge = "9223372036854775807";
   rejected({"--rollout", huge}, "2 are seen, and a rollout of " + huge + " needs more");

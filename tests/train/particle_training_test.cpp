@@ -299,6 +299,39 @@ TEST(ParticleDynamics, JudgesBesideCopyAndOracle) {
   EXPECT_TRUE(pictures.truth[1].equal(data.frames().moment(3, 7).colour));
 }
 
+// What steps are predicted from: an untrained model moves nothing, so particles stay where they were seen.
+TEST(ParticleDynamics, TellsTheTokensOfARollout) {
+  const ParticleSettings settings = minute("grf");
+  const ParticleData data(kEpisodes, settings.data_options());
+  ParticleDynamics task(data, settings.task_options());
+  const at::Tensor seen = task.pictures({3, 4}, 3).points;
+  const at::Tensor points = seen + at::arange(1, 4).view({3, 1, 1});  // those of each step can be told apart
+  const at::Tensor tokens = task.tokens({3, 4}, points);
+  const std::int64_t particles = seen.size(1), past = settings.task.model.past_particles(),
+                     robot = 2 * settings.task.model.robot_points;
+  ASSERT_EQ(tokens.sizes(), (std::vector<std::int64_t>{3, particles + past + kRobotMoments * robot, 3}));
+  EXPECT_TRUE(tokens[0].narrow(0, 0, particles).equal(seen[0]));
+  EXPECT_TRUE(tokens[1].narrow(0, 0, particles).equal(points[0]));
+  EXPECT_TRUE(tokens[2].narrow(0, 0, particles).equal(points[1]));
+  EXPECT_FALSE(tokens[0].narrow(0, particles, past).equal(seen[0].narrow(0, 0, past)));  // of frame 4
+  EXPECT_TRUE(tokens[1].narrow(0, particles, past).equal(seen[0].narrow(0, 0, past)));
+  EXPECT_TRUE(tokens[2].narrow(0, particles, past).equal(points[0].narrow(0, 0, past)));
+  const RobotPoints arms = robot_points(
+      data.states(3), sample_robot_surface(*data.frames().robot(3), settings.task.model.robot_points));
+  const at::Tensor told = tokens[1].narrow(0, particles + past, kRobotMoments * robot);
+  EXPECT_TRUE(told.narrow(0, 0, robot).equal(arms.measured[5]));
+  EXPECT_TRUE(told.narrow(0, robot, 2 * robot).equal(arms.commanded.narrow(0, 6, 2).reshape({-1, 3})));
+}
+
+TEST(ParticleDynamics, SaysWhichFramesItCannotSee) {
+  for (const char* size : {"8", "20"}) {
+    const ParticleSettings settings = minute("grf", {{"size", size}, {"particles", "16"}});
+    const ParticleData data(kEpisodes, settings.data_options());
+    expect_error([&] { ParticleDynamics(data, settings.task_options()); },
+                 {"size must be a multiple of 8 from 16, got", size});
+  }
+}
+
 class ResumedParticles : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResumedParticles, EndWithTheSameBits) {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -17,7 +17,7 @@
 #include "program_version.h"
 #include "provenance.h"
 #include "report/encoding.h"
-#include "topomask/neighbours.h"
+#include "topomask/interlacer.h"
 #include "topomask/particle_training.h"
 #include "topomask/robot.h"
 #include "topomask/runs.h"
@@ -29,8 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kShownParticles = 8192;
-constexpr std::int64_t kMostSteps = 64, kMostNeighbours = 16, kMostHops = 6;
+constexpr std::int64_t kMostSteps = 64, kMostHops = 16;
+constexpr std::int64_t kMostCloudNumbers = std::int64_t{1} << 21;  // tokens and edges of all steps of a cloud
 
 std::string text_of(const fs::path& path) {
   return fs::exists(path) ? read_file(path.string()) : std::string();
@@ -114,17 +114,25 @@ struct RolloutFile {
           c10::toString(type), describe(x));
     return x;
   }
-  // 3 where it is not given; at most as many as a page shows.
-  std::int64_t number(const char* key, std::int64_t most) const {
+  const std::string& text(const char* key) const {
     const auto found = content.metadata.find(key);
-    if (found == content.metadata.end()) return 3;
-    char* end = nullptr;
-    const std::int64_t value = std::strtoll(found->second.c_str(), &end, 10);
-    check(end != found->second.c_str() && *end == '\0' && value >= 1,
-          "{}: expected a number from 1 for '{}' in the metadata, got '{}'", path, key, found->second);
-    return std::min(value, most);
+    check(found != content.metadata.end(), "{}: its metadata have no '{}'", path, key);
+    return found->second;
+  }
+  std::int64_t number(const char* key) const {
+    const std::string& word = text(key);
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    check(error == std::errc() && end == word.data() + word.size() && value >= 0,
+          "{}: expected a number from 0 for '{}' in the metadata, got '{}'", path, key, word);
+    return value;
   }
 };
+
+// At most the steps that a page shows.
+at::Tensor shown_steps(const at::Tensor& x) {
+  return x.narrow(0, 0, std::min(x.size(0), kMostSteps)).contiguous();
+}
 
 ParticleRollout read_rollout(const std::string& path, const std::string& variant, std::uint64_t seed) {
   const RolloutFile file{path, read_safetensors(path)};
@@ -135,18 +143,23 @@ ParticleRollout read_rollout(const std::string& path, const std::string& variant
   rollout.episode = episode == file.content.metadata.end() ? "" : episode->second;
   const at::Tensor truth = file.tensor("truth", 5, 3, at::kByte),
                    predicted = file.tensor("predicted", 5, 3, at::kByte);
-  check(truth.sizes() == predicted.sizes() && truth.numel() > 0 && truth.size(0) <= kMostSteps,
-        "{}: expected 'truth' and 'predicted' of one size and 1 to {} steps, got {} and {}", path, kMostSteps,
-        describe(truth), describe(predicted));
-  rollout.frames = rollout_frames(truth, predicted);
-  rollout.neighbours = file.number("neighbours", kMostNeighbours);
-  rollout.hops = file.number("hops", kMostHops);
-  if (!file.content.tensors.contains("points")) return rollout;
-  rollout.points = file.tensor("points", 3, 3, at::kFloat).contiguous();
+  check(truth.sizes() == predicted.sizes() && truth.numel() > 0,
+        "{}: expected 'truth' and 'predicted' of one size, got {} and {}", path, describe(truth),
+        describe(predicted));
+  rollout.frames = rollout_frames(shown_steps(truth), shown_steps(predicted));
+  if (!file.content.tensors.contains("tokens")) return rollout;
+  rollout.tokens = shown_steps(file.tensor("tokens", 3, 3, at::kFloat));
   rollout.colours = file.tensor("colours", 2, 3, at::kByte).contiguous();
-  check(rollout.points.size(0) <= kMostSteps && rollout.colours.size(0) == rollout.points.size(1),
-        "{}: expected 'points' of up to {} steps and a colour for each of them, got {} and {}", path,
-        kMostSteps, describe(rollout.points), describe(rollout.colours));
+  rollout.past = file.number("past_particles");
+  check(rollout.colours.size(0) + rollout.past <= rollout.tokens.size(1),
+        "{}: expected at least as many 'tokens' as 'colours' and past_particles, got {}, {} and {}", path,
+        describe(rollout.tokens), describe(rollout.colours), rollout.past);
+  InterlacerOptions& layers = rollout.interlacer;
+  layers.local = parse_word<LocalLayer>(path, file.text("local"));
+  layers.ensembles = parse_word<Ensembles>(path, file.text("ensembles"));
+  layers.neighbours = file.number("neighbours");
+  layers.hops = static_cast<int>(std::min(file.number("hops"), kMostHops));
+  check_interlacer_options(layers);
   return rollout;
 }
 
@@ -167,36 +180,78 @@ std::string packed_words(const at::Tensor& values) {
   return packed(bytes.data(), bytes.size());
 }
 
-// Null where there is nothing to show. A particle that is not finite in every step is left out.
+// How far the mask of a local layer reaches on its graph; 0: the layer has none.
+std::int64_t reach_of(const InterlacerOptions& o) {
+  switch (o.local) {
+    case LocalLayer::grf:
+      return std::min<std::int64_t>(o.hops, kMostHops);
+    case LocalLayer::softmax:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+const char* why_no_graph(LocalLayer local) {
+  switch (local) {
+    case LocalLayer::message_passing:
+      return "Message passing has anchors in place of a graph: each gathers from the tokens nearest to it, "
+             "and sends to those that have no anchor nearer. Only the tokens are drawn.";
+    case LocalLayer::none:
+      return "All layers are global: there is no graph. Only the tokens are drawn.";
+    default:
+      return "The mask reaches no neighbours. Only the tokens are drawn.";
+  }
+}
+
+// What tokens are, in their order, and those at t-2 and of the robot in colours that no particle has.
+at::Tensor token_colours(const ParticleRollout& rollout) {
+  const std::int64_t rest = rollout.tokens.size(1) - rollout.colours.size(0), robot = rest - rollout.past;
+  const auto rows = [](std::int64_t count, int r, int g, int b) {
+    return at::tensor({r, g, b}, at::kByte).expand({count, 3});
+  };
+  return at::cat({rollout.colours, rows(rollout.past, 150, 150, 150), rows(robot, 230, 100, 0)});
+}
+
+// Null where there is nothing to show. A token that is not finite in every step is left out: it is nobody's
+// neighbour.
 Json cloud_of(const ParticleRollout& rollout) {
-  if (!rollout.points.defined() || rollout.points.size(0) == 0) return nullptr;
-  at::Tensor which = rollout.points.isfinite().all(-1).all(0).nonzero().squeeze(1);
-  const std::int64_t all = which.size(0), steps = rollout.points.size(0);
-  which = which.narrow(0, 0, std::min(all, kShownParticles));  // they come in random order
-  const std::int64_t count = which.size(0);
-  if (count == 0) return nullptr;
-  const at::Tensor points = rollout.points.index_select(1, which);  // [T, n, 3]
-  const at::Tensor low = points.amin({0, 1}), high = points.amax({0, 1});
-  const at::Tensor words = ((points - low) / (high - low).clamp_min(1e-9) * 65535).round().clamp(0, 65535);
-  NeighbourOptions options;
-  options.ptr = at::arange(steps + 1, at::kLong) * count;
-  const at::Tensor found = knn(points.reshape({steps * count, 3}), rollout.neighbours, options).index;
-  const at::Tensor first = at::arange(steps, at::kInt).view({steps, 1, 1}) * count;
-  const at::Tensor links = found.view({steps, count, rollout.neighbours});
-  const at::Tensor colours = rollout.colours.index_select(0, which).contiguous();
+  if (!rollout.tokens.defined()) return nullptr;
+  const at::Tensor which = rollout.tokens.isfinite().all(-1).all(0).nonzero().squeeze(1);
+  const std::int64_t count = which.size(0), reach = count < 2 ? 0 : reach_of(rollout.interlacer);
+  const std::int64_t numbers = count * (1 + (reach > 0 ? std::min(rollout.interlacer.neighbours, count) : 0));
+  const std::int64_t steps = numbers == 0 ? 0 : std::min(rollout.tokens.size(0), kMostCloudNumbers / numbers);
+  if (steps == 0) return nullptr;
+  const at::Tensor tokens = rollout.tokens.narrow(0, 0, steps).index_select(1, which);  // [T, m, 3]
+  const at::Tensor low = tokens.amin({0, 1}), high = tokens.amax({0, 1});
+  const at::Tensor words = ((tokens - low) / (high - low).clamp_min(1e-9) * 65535).round().clamp(0, 65535);
+  const at::Tensor colours = token_colours(rollout).index_select(0, which).contiguous();
   const auto corner = [](const at::Tensor& x) {
     return Json{x[0].item<double>(), x[1].item<double>(), x[2].item<double>()};
   };
-  return {{"count", count},
-          {"all", rollout.points.size(1)},
-          {"steps", steps},
-          {"neighbours", rollout.neighbours},
-          {"hops", rollout.hops},
-          {"low", corner(low)},
-          {"high", corner(high)},
-          {"positions", packed_words(words)},
-          {"colours", packed(colours.const_data_ptr(), colours.nbytes())},
-          {"links", packed_words(at::where(links.ge(0), links - first, -1))}};
+  const auto below = [&](std::int64_t end) { return which.lt(end).sum().item<std::int64_t>(); };
+  const std::int64_t particles = below(rollout.colours.size(0)),
+                     visual = below(rollout.colours.size(0) + rollout.past);
+  Json cloud = {{"count", count},
+                {"all", rollout.tokens.size(1)},
+                {"kinds", {particles, visual - particles, count - visual}},
+                {"steps", steps},
+                {"low", corner(low)},
+                {"high", corner(high)},
+                {"positions", packed_words(words)},
+                {"colours", packed(colours.const_data_ptr(), colours.nbytes())}};
+  if (reach == 0) {
+    cloud["note"] = why_no_graph(rollout.interlacer.local);
+    return cloud;
+  }
+  const Graph graph = token_graph(tokens, rollout.interlacer);  // as the model makes it
+  const at::Tensor links = graph.col.remainder(count).to(at::kInt).contiguous();
+  cloud["neighbours"] = rollout.interlacer.neighbours;
+  cloud["undirected"] = !graph.directed;
+  cloud["hops"] = reach;
+  cloud["degrees"] = packed_words(graph.row_ptr.diff());
+  cloud["links"] = packed(links.const_data_ptr(), links.nbytes());
+  return cloud;
 }
 
 Json rollout_json(const ParticleRollout& rollout) {

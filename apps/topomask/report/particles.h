@@ -5,9 +5,8 @@
 //
 //   FOLDER/results.json    of 'experiment particle-table'; topomask/particle_table.h has its form
 //   FOLDER/config.toml     the recipe, shown as it is; may be missing
-//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown; it and its points may be missing
-//                          (topomask/particle_runs.h); neighbours and hops are 3 where they are missing, and
-//                          a page shows up to 16 and 6
+//   FOLDER/RUN/rollout.safetensors   the first of each variant is shown, up to 64 steps of it; it and its
+//                          tokens may be missing (topomask/particle_runs.h)
 //
 // Of results.json it needs
 //
@@ -27,6 +26,7 @@
 #include <vector>
 
 #include "draw/rollout.h"
+#include "topomask/particle_options.h"
 #include "topomask/particle_runs.h"
 
 namespace topomask::cli {
@@ -35,9 +35,10 @@ struct ParticleRollout {
   std::string variant, episode;
   std::uint64_t seed = 0;
   RolloutFrames frames;
-  at::Tensor points;   // [T, N, 3] float32 on the CPU, or undefined
-  at::Tensor colours;  // [N, 3] uint8, where there are points
-  std::int64_t neighbours = 3, hops = 3;
+  at::Tensor tokens;      // [T, M, 3] float32 on the CPU, or undefined
+  at::Tensor colours;     // [N, 3] uint8 of the first N tokens, the particles, where there are tokens
+  std::int64_t past = 0;  // of the tokens after them: particles of the moment before; the rest: the robot
+  InterlacerOptions interlacer;  // what its graph of tokens depends on
 };
 
 struct ParticleReport {
@@ -53,8 +54,8 @@ bool holds_particle_runs(const std::string& folder);
 // Throws one sentence where a file cannot be understood.
 ParticleReport read_particle_report(const std::string& folder);
 
-// The data of the page: scores as [mean, standard error or null], frames as PNG, and up to 8,192 particles of
-// every step with their nearest neighbours among these.
+// The data of the page: scores as [mean, standard error or null], frames as PNG, and the tokens that steps
+// are predicted from with the graph that the local layers have on them.
 nlohmann::ordered_json particle_page_data(const ParticleReport& report);
 
 }  // namespace topomask::cli

@@ -3,6 +3,8 @@
 Makes up the files of an experiment, writes their report, and looks at it with Chromium as a reader would.
 """
 
+import array
+import base64
 import json
 import math
 import pathlib
@@ -12,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 import report_case
 
-STEPS, CAMERAS, SIDE, PARTICLES = 5, 2, 24, 1200
+STEPS, CAMERAS, SIDE, PARTICLES, PAST, ROBOT = 5, 2, 24, 1200, 300, 40
+TOKENS = PARTICLES + PAST + ROBOT
 SCORES = ("ssim", "ssim_moving", "psnr", "psnr_moving", "chamfer", "flow_arm", "flow_object")
 INKED = """const canvas = document.getElementById(arguments[0]);
 const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -34,16 +38,16 @@ def safetensors(path, tensors, metadata):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def frames(shift):
+def frames(shift, steps=STEPS):
     """A square that moves over white, [T, C, H, W, 3]."""
     content = bytearray()
-    for step in range(STEPS):
+    for step in range(steps):
         for camera in range(CAMERAS):
             for row in range(SIDE):
                 for column in range(SIDE):
                     inside = abs(row - 12) < 5 and abs(column - 4 - 3 * step - shift) < 5
                     content += bytes((200, 60 + 80 * camera, 40) if inside else (255, 255, 255))
-    return "U8", [STEPS, CAMERAS, SIDE, SIDE, 3], bytes(content)
+    return "U8", [steps, CAMERAS, SIDE, SIDE, 3], bytes(content)
 
 
 def sphere():
@@ -54,8 +58,19 @@ def sphere():
         yield 0.2 * width * math.cos(angle), 0.2 * width * math.sin(angle), 0.2 * height
 
 
+def tokens_of(points):
+    """Particles on a sphere, those of the moment before just below them, and points of a robot inside."""
+    below = [tuple(0.99 * value for value in point) for point in points[:PAST]]
+    return points + below + [tuple(0.5 * value for value in point) for point in points[-ROBOT:]]
+
+
+def of_graph(local, hops=3, ensembles="asymmetric"):
+    return {"local": local, "neighbours": "3", "hops": str(hops), "ensembles": ensembles, "past_particles": str(PAST)}
+
+
 def make_experiment(folder):
     points = list(sphere())
+    tokens = tokens_of(points)
     colours = bytes(int(255 * (0.5 + 2.4 * value)) for point in points for value in point)
     score = lambda step, rank: {key: 0.95 - 0.02 * rank - 0.03 * step if "psnr" not in key else 30 - rank - step
                                 for key in SCORES}
@@ -78,20 +93,20 @@ def make_experiment(folder):
                                                          "particles": PARTICLES, "rollout": {"model": []}}))
         if name == "none":
             continue  # left no rollout
-        moved = [(x, y + 0.02 * step, z) for step in range(STEPS) for x, y, z in points]
+        moved = [(x, y + 0.02 * step, z) for step in range(STEPS) for x, y, z in tokens]
         if name == "mp":
-            moved[7] = (math.nan, 0, 0)  # a particle that went astray is left out
+            moved[7] = (math.nan, 0, 0)  # a token that went astray is left out
         safetensors(folder / name / "seed-1" / "rollout.safetensors", {
             "truth": frames(0), "predicted": frames(2 * rank + 1),
-            "points": ("F32", [STEPS, PARTICLES, 3], b"".join(struct.pack("<3f", *p) for p in moved)),
+            "tokens": ("F32", [STEPS, TOKENS, 3], b"".join(struct.pack("<3f", *p) for p in moved)),
             "colours": ("U8", [PARTICLES, 3], colours),
-        }, {"episode": "sweep-000003", "first": "4"})
+        }, {"episode": "sweep-000003", "first": "4", **of_graph(name)})
     flat = lambda rank: {"steps": [{"step": step, **score(step, rank)} for step in range(1, STEPS + 1)]}
     (folder / "config.toml").write_text('local = "grf" # </script><b>\n')
     (folder / "results.json").write_text(json.dumps({
         "experiment": "particle-table", "data": "robot </script>", "variants": variants, "runs": runs,
         "copy": flat(8), "oracle": flat(-2)}))
-    return points
+    return tokens
 
 
 def nearest(points, chosen, count):
@@ -152,7 +167,8 @@ return image.decode().then(() => {
 
     def test_the_cloud_turns_and_shows_the_graph_around_a_particle(self):
         self.assertGreater(self.page.run(INKED, "cloud-canvas"), 300)
-        self.assertIn("1,200 particles.", self.text("#cloud-status"))
+        self.assertIn("1,540 tokens: 1,200 particles, 300 of the moment before (grey) and 40 points of the robot",
+                      self.text("#cloud-status"))
         picture = "return document.getElementById('cloud-canvas').toDataURL();"
         before = self.page.run(picture)
         self.page.press("#cloud-canvas", "\ue012")  # left
@@ -162,11 +178,11 @@ return image.decode().then(() => {
         self.page.wait_for("cloud.chosen !== null")
         chosen, reached = self.page.run("return [cloud.chosen, reach().found];")
         self.assertEqual(reached[0], [chosen])
-        # Positions travel as 16 bits, 8 micrometres here: the neighbours are those of the points themselves.
-        self.assertEqual(sorted(reached[1]), sorted(nearest(self.points, chosen, 3)))
-        self.assertGreater(sum(self.points[chosen]), 0)
+        # The graph is that of all tokens, not of the particles alone.
+        self.assertEqual(sorted(reached[1]), sorted(nearest(self.tokens, chosen, 3)))
+        self.assertGreater(sum(self.tokens[chosen]), 0)
         self.assertLessEqual(len(reached[2]), 9)
-        self.assertRegex(self.text("#cloud-status"), rf"Particle {chosen} reaches \d+ others in up to 3 hops to its 3 nearest")
+        self.assertRegex(self.text("#cloud-status"), rf"Token {chosen}, a .+, reaches \d+ others in up to 3 hops to its 3 nearest")
         marked = self.page.run(picture)
         self.page.choose("#cloud-hops", "1")
         self.assertIn("reaches 3 others in up to 1 hops", self.text("#cloud-status"))
@@ -174,7 +190,11 @@ return image.decode().then(() => {
         self.assertNotEqual(self.page.run(picture), marked)
         self.page.choose("#cloud-variant", "mp")
         self.page.wait_for("document.getElementById('cloud-status').innerText.startsWith('mp')")
-        self.assertIn("1,199 of 1,200", self.text("#cloud-status"))
+        self.assertIn("1,539 of 1,540 tokens", self.text("#cloud-status"))
+        self.assertIn("Message passing has anchors in place of a graph", self.text("#cloud-status"))
+        self.assertFalse(self.page.run("return document.getElementById('cloud-hops').checkVisibility();"))
+        self.page.click("#cloud-canvas")
+        self.assertIsNone(self.page.run("return cloud.chosen;"))
         self.page.choose("#cloud-step", "4")
         self.page.wait_for("document.getElementById('cloud-status').innerText.includes('step 5')")
 
@@ -207,20 +227,64 @@ class OneRun(unittest.TestCase):
             for tensors, message in (
                 ({"truth": frames(0)}, "has no tensor 'predicted'"),
                 ({"truth": frames(0), "predicted": ("U8", [1, 3], b"abc")}, "expected 'predicted' with 5 dimensions"),
-                ({"truth": frames(0), "predicted": frames(0), "points": ("F32", [1, 1, 3], bytes(12)),
-                  "colours": ("U8", [2, 3], bytes(6))}, "and a colour for each of them"),
+                ({"truth": frames(0), "predicted": frames(0), "tokens": ("F32", [1, 301, 3], bytes(12 * 301)),
+                  "colours": ("U8", [2, 3], bytes(6))}, "expected at least as many 'tokens' as 'colours' and"),
             ):
-                safetensors(folder / "grf" / "seed-0" / "rollout.safetensors", tensors, {})
+                safetensors(folder / "grf" / "seed-0" / "rollout.safetensors", tensors, of_graph("grf"))
                 done = self.report(folder)
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(message, done.stderr)
             safetensors(folder / "grf" / "seed-0" / "rollout.safetensors",
-                        {"truth": frames(0), "predicted": frames(0)}, {"hops": "many"})
-            self.assertIn("expected a number from 1 for 'hops' in the metadata, got 'many'", self.report(folder).stderr)
+                        {"truth": frames(0), "predicted": frames(0), "tokens": ("F32", [1, 301, 3], bytes(12 * 301)),
+                         "colours": ("U8", [1, 3], bytes(3))}, of_graph("grf", hops="many"))
+            self.assertIn("expected a number from 0 for 'hops' in the metadata, got 'many'", self.report(folder).stderr)
+
+    def test_graphs_are_those_of_the_local_layers(self):
+        points = list(sphere())
+        tokens = tokens_of(points)
+        content = struct.pack(f"<{3 * TOKENS}f", *(value for token in tokens for value in token))
+        step = {"step": 1, "ssim": 0.5}
+        result = {"local": "grf", "seed": 0, "data": "robot", "rollout": {"model": [step], "copy": [step], "oracle": [step]}}
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch)
+            (folder / "result.json").write_text(json.dumps(result))
+
+            def cloud(steps=1, **graph):
+                safetensors(folder / "rollout.safetensors", {
+                    "truth": frames(0, steps), "predicted": frames(1, steps),
+                    "tokens": ("F32", [steps, TOKENS, 3], steps * content),
+                    "colours": ("U8", [PARTICLES, 3], bytes(3 * PARTICLES))}, {"episode": "x", **of_graph(**graph)})
+                done = self.report(folder)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                page = (folder / "report.html").read_text()
+                data = page.split('<script type="application/json" id="report-data">')[1].split("</script")[0]
+                return json.loads(data)["variants"][0]["rollout"]
+
+            unpack = lambda kind, text: array.array(kind, zlib.decompress(base64.b64decode(text)))
+            for local, hops in (("grf", 2), ("softmax", 1)):
+                shown = cloud(local=local, hops=2)["cloud"]
+                self.assertEqual((shown["hops"], shown["undirected"], shown["kinds"]), (hops, False, [PARTICLES, PAST, ROBOT]))
+                self.assertEqual(set(unpack("H", shown["degrees"])), {3})
+                links = unpack("i", shown["links"])
+                for token in (0, PARTICLES + 5, TOKENS - 1):
+                    self.assertEqual(sorted(links[3 * token:3 * token + 3]), sorted(nearest(tokens, token, 3)))
+            shown = cloud(local="grf", ensembles="shared")["cloud"]
+            self.assertTrue(shown["undirected"])
+            degrees, links, edges, at = unpack("H", shown["degrees"]), unpack("i", shown["links"]), set(), 0
+            for token, degree in enumerate(degrees):
+                edges |= {(token, other) for other in links[at:at + degree]}
+                at += degree
+            self.assertEqual(edges, {(b, a) for a, b in edges})
+            for local, note in (("mp", "anchors"), ("none", "All layers are global")):
+                shown = cloud(local=local)["cloud"]
+                self.assertNotIn("links", shown)
+                self.assertIn(note, shown["note"])
+            rollout = cloud(steps=70, local="grf")  # the first 64 steps are shown
+            self.assertEqual((rollout["steps"], rollout["cloud"]["steps"]), (64, 64))
 
 
 def make_report(program, folder):
-    Report.points = make_experiment(folder)
+    Report.tokens = make_experiment(folder)
     subprocess.run([program, "report", folder, "--quiet"], check=True)
 
 

@@ -1,35 +1,45 @@
-// A cloud of particles that can be turned, and the graph around one of them.
+// The tokens that a step is predicted from, which can be turned, and the model's graph around one of them.
 //
-// Positions arrive as 16-bit numbers between the corners of a box, neighbours as 16-bit numbers of particles: the
-// nearest first. Both are unpacked when they are first looked at.
+// Positions arrive as 16-bit numbers between the corners of a box. The graph, where there is one, has the degree of every
+// token of every step in 16 bits and all neighbours in 32. Both are unpacked when they are first looked at.
 
 const cloud = {
   row: null, data: null, step: 0, chosen: null, hops: [],
   turn: 0.4, rise: 0.55, zoom: 1, middle: [0, 0, 0], close: false, screen: null, request: 0,
 };
 const cloudRows = report.variants.filter((row) => row.rollout?.cloud);
+const kKinds = ['particle', 'particle of the moment before', "point of the robot"];
 const kHopSeries = ['chosen', 'series-4', 'series-2', 'series-0', 'series-3', 'series-5'];
 
 async function unpackCloud(packed) {
   if (packed.unpacked) return packed.unpacked;
-  const {count, steps, neighbours: width, low, high} = packed;
-  const [places, colours, links] = await Promise.all([packed.positions, packed.colours, packed.links].map(inflate));
+  const {count, steps, low, high} = packed;
+  const [places, colours] = await Promise.all([packed.positions, packed.colours].map(inflate));
   const steps16 = new Uint16Array(places), positions = new Float32Array(steps16.length);
   for (let i = 0; i < steps16.length; ++i)
     positions[i] = low[i % 3] + (high[i % 3] - low[i % 3]) * steps16[i] / 65535;
   const rgb = new Uint8Array(colours);
-  packed.unpacked = {count, steps, width, positions, links: new Uint16Array(links), low, high,
+  packed.unpacked = {count, steps, positions, low, high, ...await unpackGraph(packed),
     paint: Array.from({length: count}, (_, i) => `rgb(${rgb[3 * i]} ${rgb[3 * i + 1]} ${rgb[3 * i + 2]})`)};
   return packed.unpacked;
 }
 
-const pointOf = (i) => cloud.data.positions.subarray(3 * (cloud.step * cloud.data.count + i), 3 * (cloud.step * cloud.data.count + i) + 3);
-function linksOf(i) {
-  const {links, count, width} = cloud.data, at = (cloud.step * count + i) * width;
-  return links.subarray(at, at + width).filter((other) => other < count);  // 65535: none
+// ends[i]: where the neighbours of token i - 1 end and those of i begin, over all steps.
+async function unpackGraph(packed) {
+  if (!packed.links) return {};
+  const [degrees, links] = await Promise.all([packed.degrees, packed.links].map(inflate));
+  const counts = new Uint16Array(degrees), ends = new Uint32Array(counts.length + 1);
+  for (let i = 0; i < counts.length; ++i) ends[i + 1] = ends[i] + counts[i];
+  return {ends, links: new Int32Array(links)};
 }
 
-// hop[i]: the fewest edges from the chosen particle; -1 where it is not reached.
+const pointOf = (i) => cloud.data.positions.subarray(3 * (cloud.step * cloud.data.count + i), 3 * (cloud.step * cloud.data.count + i) + 3);
+function linksOf(i) {
+  const {links, ends, count} = cloud.data, at = cloud.step * count + i;
+  return links.subarray(ends[at], ends[at + 1]);
+}
+
+// hop[i]: the fewest edges from the chosen token; -1 where it is not reached.
 function reach() {
   const hop = new Int8Array(cloud.data.count).fill(-1), found = [[cloud.chosen]], edges = [];
   hop[cloud.chosen] = 0;
@@ -109,20 +119,22 @@ function drawCloud() {
   describeCloud(graph);
 }
 
+const kindOf = (i, kinds) => kKinds[i < kinds[0] ? 0 : i < kinds[0] + kinds[1] ? 1 : 2];
+
 function describeCloud(graph) {
-  const {count} = cloud.data, {all, neighbours: k} = cloud.row.rollout.cloud;
-  const shown = all > count ? `${count.toLocaleString('en')} of ${all.toLocaleString('en')} particles, and the graph among these` :
-    `${count.toLocaleString('en')} particles`;
-  const when = cloud.step === 0 ? 'step 1' : `step ${cloud.step + 1}`;
-  let text = `${cloud.row.variant}, ${when}: ${shown}.`;
+  const {count} = cloud.data, {all, kinds, neighbours: k, undirected, note} = cloud.row.rollout.cloud;
+  const number = (value) => value.toLocaleString('en');
+  const shown = all > count ? `${number(count)} of ${number(all)} tokens, those that are finite` : `${number(count)} tokens`;
+  let text = `${cloud.row.variant}, step ${cloud.step + 1}: ${shown}: ${number(kinds[0])} particles, ${number(kinds[1])} of the ` +
+    `moment before (grey) and ${number(kinds[2])} points of the robot (orange).`;
   if (graph) {
     const reached = graph.found.flat().slice(1);
-    const far = Math.max(0, ...reached.map((i) => distanceBetween(cloud.chosen, i)));
-    text += ` Particle ${cloud.chosen} reaches ${reached.length} others in up to ${graph.found.length - 1} hops to its ${k} ` +
-      `nearest neighbours (${graph.found.slice(1).map((found) => found.length).join(' + ')}), ` +
-      `${(1000 * far).toFixed(0)} mm away at most.`;
+    const far = reached.reduce((most, i) => Math.max(most, distanceBetween(cloud.chosen, i)), 0);
+    text += ` Token ${cloud.chosen}, a ${kindOf(cloud.chosen, kinds)}, reaches ${reached.length} others in up to ` +
+      `${graph.found.length - 1} hops to its ${k} nearest${undirected ? ', or to those that it is among the nearest of' : ''} ` +
+      `(${graph.found.slice(1).map((found) => found.length).join(' + ')}), ${(1000 * far).toFixed(0)} mm away at most.`;
   } else {
-    text += ' Click on one to see its graph.';
+    text += ` ${note ?? 'Click on one to see its graph.'}`;
   }
   byId('cloud-status').textContent = text;
   byId('cloud-canvas').setAttribute('aria-label', text);
@@ -136,6 +148,7 @@ function lookAtChosen() {
 
 // x, y in pixels of the page from the canvas's corner. Of those under the pointer the one in front is chosen.
 function chooseAt(x, y) {
+  if (!cloud.data.links) return;
   const ratio = window.devicePixelRatio || 1;
   let best = null;
   for (let i = 0; i < cloud.data.count; ++i) {
@@ -154,18 +167,19 @@ async function showCloud() {
   const data = await unpackCloud(row.rollout.cloud);
   if (request !== cloud.request) return;  // something else was chosen meanwhile
   Object.assign(cloud, {row, data});
-  const hops = row.rollout.cloud.hops;
+  const hops = row.rollout.cloud.hops ?? 0;
+  byId('cloud-hops').parentElement.hidden = hops === 0;
   fillSelect(byId('cloud-step'), Array.from({length: data.steps}, (_, i) => [String(i), String(i + 1)]));
   fillSelect(byId('cloud-hops'), Array.from({length: hops}, (_, i) => [String(i + 1), String(i + 1)]), String(hops));
   cloud.step = Number(byId('cloud-step').value);
-  if (cloud.chosen >= data.count) cloud.chosen = null;
+  if (cloud.chosen >= data.count || hops === 0) cloud.chosen = null;
   lookAtChosen();
   drawCloud();
 }
 
 function startCloud() {
   if (cloudRows.length === 0) {
-    nothingToShow('cloud', 'The runs left no particles.');
+    nothingToShow('cloud', 'The runs left no tokens to draw.');
     return Promise.resolve();
   }
   const canvas = byId('cloud-canvas');
