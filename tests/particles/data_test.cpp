@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -138,9 +139,20 @@ TEST(ParticleData, SaysWhatIsWrong) {
   const ParticleData data(kEpisodes, kSmall);
   expect_error([&] { data.windows(0, 23); }, {"'sweep-000000' has 24 frames", "rollout of 23 needs more"});
   expect_error([&] { data.batch({{0, 22}}, {.rollout = 1}, 0); }, "0 to 21, got 22");
+  // As many particles as the frame with the fewest known pixels has, and one more.
+  std::int64_t fewest = 600;
+  for (std::int64_t episode = 0; episode < data.episodes(); ++episode) {
+    for (std::int64_t frame = 1; frame < data.frames().frames(episode); ++frame)
+      fewest = std::min(fewest,
+                        known_depth(data.frames().moment(episode, frame).depth).sum().item<std::int64_t>());
+  }
   ParticleDataOptions many = kSmall;
-  many.particles = 600;
-  expect_error([&] { ParticleData(kEpisodes, many).batch({{0, 0}}, {}, 0); }, "fewer than the 600 particles");
+  many.particles = fewest;
+  EXPECT_NO_THROW(ParticleData(kEpisodes, many));
+  ++many.particles;
+  const std::string pixels =
+      fmt::format("{} pixels have a known depth, fewer than the {} particles", fewest, many.particles);
+  expect_error([&] { ParticleData(kEpisodes, many); }, {"frame ", pixels.c_str()});
   // A recorded sequence has no robot.
   const TemporaryFolder recorded;
   write_rgbd_intrinsics(recorded.path().string(), {20, 20, 8, 8});

@@ -510,6 +510,31 @@ TEST(TrainParticles, RefusesAnotherVariantOrOtherData) {
   expect_error([&] { read_vit_checkpoint(folder / "run/last.safetensors"); }, "'topomask train particles'");
 }
 
+// The same episodes in two folders that say other sizes of frames.
+TEST(TrainParticles, RefusesFramesOfAnotherSize) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> sizes = {"16", "24"};
+  for (const std::string& size : sizes) {
+    std::filesystem::copy(kEpisodes, folder / size, std::filesystem::copy_options::recursive);
+    nlohmann::ordered_json index =
+        nlohmann::ordered_json::parse(std::ifstream(folder / (size + "/index.json")));
+    index["size"] = std::stoi(size);
+    folder.write(size + "/index.json", index.dump());
+  }
+  const auto as_data = [&](const std::string& size) {
+    return minute("grf", {{"data", folder / size}, {"size", "0"}});
+  };
+  {
+    RunFolder run(folder / "run", RunStart::fresh);
+    TrainCallbacks stop;
+    stop.should_stop = [] { return true; };
+    train_particles(run, as_data("16"), stop);
+  }
+  RunFolder run(folder / "run", RunStart::resume);
+  expect_error([&] { train_particles(run, as_data("24")); }, "trained on frames of 16 pixels, got 24");
+  EXPECT_EQ(train_particles(run, as_data("16")).training.outcome, TrainOutcome::finished);
+}
+
 TEST(TrainParticles, ChecksTheSizeOfData) {
   const TemporaryFolder folder;
   const auto attempt = [&](const SettingValues& more) {
@@ -519,7 +544,7 @@ TEST(TrainParticles, ChecksTheSizeOfData) {
   expect_error([&] { attempt({{"validation-every", "5"}}); }, {"leave 4 to train on and 0 to validate on"});
   expect_error([&] { attempt({{"rollout", "30"}}); }, {"'sweep-000000' has 24 frames"});
   expect_error([&] { attempt({{"particles", "5000"}}); }, "fewer than the 5000 particles");
-  expect_error([&] { attempt({{"size", "20"}}); }, "multiples of 8");
+  expect_error([&] { attempt({{"size", "20"}}); }, "size must be a multiple of 8 from 16, got 20");
   expect_error([&] { attempt({{"data", folder / "nothing"}}); }, "is not a folder");
 }
 
