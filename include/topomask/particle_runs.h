@@ -94,7 +94,7 @@ class TrainedParticles {
 };
 
 // {"model": [{"step", "ssim", "flow_arm", and all other names of step_scores()}, ..], "copy": .., "oracle":
-// .., "windows", "step_seconds", "memory_bytes"}; null for what is undefined.
+// .., "windows", "spacing", "contact", "step_seconds", "memory_bytes"}; null for what is undefined.
 std::string rollout_scores_json(const RolloutScores& scores);
 
 }  // namespace topomask

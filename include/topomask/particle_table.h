@@ -35,6 +35,7 @@ struct ParticleTable {
 //    "copy": {"steps": [{"step", "ssim", ..}]},     the last frame again, of the first run: the same for all
 //                                                   but for its particles, if variants change their number
 //    "oracle": {"steps": [{"step", "ssim_mean", "ssim_se", ..}]},   over seeds, each the mean of its runs
+//    "spacing", "contact",                          of the windows: ParticleSpacing
 //    "runs": [{"variant", "folder", "seed", "psnr", "loss", "seconds", ..}]}
 //
 // A standard error is null for a single run, and a number is null where it is undefined.
