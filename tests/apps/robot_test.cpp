@@ -164,7 +164,7 @@ TEST(RenderRobot, WritesWhatRgbdToolsExpect) {
 TEST(RenderRobot, LeavesNoHalfEpisodeAfterAKill) {
   const TemporaryDirectory scratch;
   const std::string out = scratch.path("frames");
-  RunningProgram program({"render", "robot", kStates, "--out", out, "--size", "256", "--threads", "1"},
+  RunningProgram program({"render", "robot", kStates, "--out", out, "--size", "128", "--threads", "1"},
                          scratch.path("err"));
   ASSERT_TRUE(program.wait_until(
       [&] { return fs::exists(out + "/lift-can-000000.part/camera-0/frame-000000.color.png"); }));
