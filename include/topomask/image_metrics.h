@@ -38,10 +38,11 @@ struct ChamferDistance {
 ChamferDistance chamfer(const at::Tensor& a, const at::Tensor& b);
 
 // How far the predicted motion of a rigid body is from its true one. Both are fitted to the same points by
-// least squares (Kabsch 1976): `from` goes to `predicted`, and truly to `truth`, each [P, 3].
+// least squares (Kabsch 1976): `from` goes to `predicted`, and truly to `truth`, each [P, 3]. Both errors are
+// NaN where a coordinate is not finite.
 struct RigidError {
   double position;  // distance of the two centroids
-  double rotation;  // angle between the two rotations, in degrees; NaN where the points lie on a line
+  double rotation;  // angle between the two rotations, in degrees; NaN where one of the clouds is on a line
 };
 RigidError rigid_error(const at::Tensor& from, const at::Tensor& predicted, const at::Tensor& truth);
 

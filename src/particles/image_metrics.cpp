@@ -142,6 +142,13 @@ ChamferDistance chamfer(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 
+// points: [P, 3] with the origin as their centroid.
+bool on_a_line(const at::Tensor& points) {
+  constexpr double kLine = 1e-5;  // rounding of points in float32 is smaller
+  const at::Tensor extent = at::linalg_svdvals(points);
+  return extent.size(0) < 2 || extent[1].item<double>() <= kLine * extent[0].item<double>();
+}
+
 // The rotation R [3, 3] that brings R a closest to b, both [P, 3] with the origin as their centroid.
 at::Tensor fitted_rotation(const at::Tensor& a, const at::Tensor& b) {
   const auto [u, sigma, vt] = at::linalg_svd(b.t().mm(a));
@@ -162,11 +169,12 @@ RigidError rigid_error(const at::Tensor& from, const at::Tensor& predicted, cons
   const auto centroid = [](const at::Tensor& points) { return points.mean(0, /*keepdim=*/true); };
   const auto exact = [](const at::Tensor& points) { return points.to(at::kCPU, at::kDouble); };
   const at::Tensor a = exact(from), b = exact(predicted), c = exact(truth);
-  RigidError error{(centroid(b) - centroid(c)).norm().item<double>(),
-                   std::numeric_limits<double>::quiet_NaN()};
-  const at::Tensor local = a - centroid(a), extent = at::linalg_svdvals(local);
-  constexpr double kLine = 1e-5;  // rounding of points in float32 is smaller
-  if (extent.size(0) < 2 || extent[1].item<double>() <= kLine * extent[0].item<double>()) return error;
+  constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+  // A singular value decomposition takes finite numbers alone.
+  if (!at::cat({a, b, c}).isfinite().all().item<bool>()) return {kUndefined, kUndefined};
+  RigidError error{(centroid(b) - centroid(c)).norm().item<double>(), kUndefined};
+  const at::Tensor local = a - centroid(a);
+  if (on_a_line(local) || on_a_line(b - centroid(b)) || on_a_line(c - centroid(c))) return error;
   const at::Tensor between =
       fitted_rotation(local, b - centroid(b)).mm(fitted_rotation(local, c - centroid(c)).t());
   const double cosine = (between.trace().item<double>() - 1) / 2;

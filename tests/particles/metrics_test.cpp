@@ -1,4 +1,4 @@
-// SSIM, PSNR and Chamfer distances against plain loops and values known beforehand.
+// SSIM, PSNR, Chamfer distances and errors of poses against plain loops and values known beforehand.
 #include "topomask/image_metrics.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <vector>
 
 #include "masks/gradcheck.h"
 #include "support/expect_error.h"
@@ -111,6 +113,119 @@ TEST(ImageMetrics, ChamferIsTheMeanOverNearestPoints) {
   EXPECT_LE(max_difference(chamfer(a.to(at::kFloat), b.to(at::kFloat)).from_a, found.from_a), 1e-6);
   EXPECT_EQ(chamfer(a[0], a[0]).mean().item<double>(), 0);
   EXPECT_TRUE(std::isnan(chamfer(a[0], b[0].narrow(0, 0, 0)).mean().item<double>()));
+}
+
+// By Rodrigues' formula: `degrees` about the axis, [3, 3] float64.
+at::Tensor rotation_about(std::vector<double> axis, double degrees) {
+  const double length = std::hypot(axis[0], axis[1], axis[2]), angle = degrees * std::numbers::pi / 180;
+  const at::Tensor k = at::tensor(axis, at::kDouble) / length;
+  const double x = k[0].item<double>(), y = k[1].item<double>(), z = k[2].item<double>();
+  const at::Tensor cross = at::tensor({0., -z, y, z, 0., -x, -y, x, 0.}, at::kDouble).view({3, 3});
+  return at::eye(3, at::kDouble) + std::sin(angle) * cross + (1 - std::cos(angle)) * cross.mm(cross);
+}
+
+// An object of some centimetres, a metre away from the origin.
+at::Tensor object_points(std::int64_t count = 40) {
+  return test_values({count, 3}, 5) * .03 + at::tensor({1., .2, -.3}, at::kDouble);
+}
+
+constexpr double kDegrees = 1e-5;  // what rounding may add to an angle in float64
+
+TEST(RigidError, OfKnownMotions) {
+  const at::Tensor from = object_points(), shift = at::tensor({.03, -.04, .12}, at::kDouble);
+  const at::Tensor truth = from.mm(rotation_about({1, 2, -1}, 70).t()) + .5;
+  const at::Tensor middle = truth.mean(0, true);
+  for (const double degrees : {0., 1e-3, .5, 5., 90., 179., 179.999, 180.}) {
+    const at::Tensor predicted =
+        (truth - middle).mm(rotation_about({-.3, 1, .4}, degrees).t()) + middle + shift;
+    const RigidError error = rigid_error(from, predicted, truth);
+    EXPECT_NEAR(error.position, .13, 1e-12);
+    EXPECT_NEAR(error.rotation, degrees, kDegrees);
+    const RigidError other = rigid_error(from, truth, predicted);  // as far apart
+    EXPECT_NEAR(other.position, error.position, 1e-12);
+    EXPECT_NEAR(other.rotation, error.rotation, kDegrees);
+    const RigidError rounded =
+        rigid_error(from.to(at::kFloat), predicted.to(at::kFloat), truth.to(at::kFloat));
+    EXPECT_NEAR(rounded.position, .13, 1e-6);
+    EXPECT_NEAR(rounded.rotation, degrees, 1e-4);
+  }
+  // An object that stays where it was is off by its whole motion.
+  const RigidError copied = rigid_error(from, from, truth);
+  EXPECT_NEAR(copied.rotation, 70, kDegrees);
+  EXPECT_NEAR(copied.position, (from.mean(0) - middle[0]).norm().item<double>(), 1e-12);
+}
+
+// What is not a rigid motion counts as the rigid motion next to it.
+TEST(RigidError, IsThatOfTheNearestRigidMotion) {
+  const at::Tensor from = object_points(), middle = from.mean(0, true);
+  const at::Tensor turn = rotation_about({0, 1, 1}, 30);
+  const RigidError grown = rigid_error(from, 1.7 * (from - middle).mm(turn.t()) + middle, from);
+  EXPECT_NEAR(grown.position, 0, 1e-12);
+  EXPECT_NEAR(grown.rotation, 30, kDegrees);
+  // Points in a plane tell a rotation, out of the plane too.
+  const at::Tensor flat = from * at::tensor({1., 1., 0.}, at::kDouble);
+  EXPECT_NEAR(rigid_error(flat, flat.mm(turn.t()), flat).rotation, 30, kDegrees);
+}
+
+// Corners of a box whose sides differ. No rotation makes a mirror image: the nearest one gives up the axis
+// along which the box is shortest.
+TEST(RigidError, AMirrorImageIsNoRotation) {
+  std::vector<double> corners;
+  for (const double x : {-.03, .03})
+    for (const double y : {-.02, .02})
+      for (const double z : {-.01, .01}) corners.insert(corners.end(), {x, y, z});
+  const at::Tensor box = at::tensor(corners, at::kDouble).view({8, 3});
+  const auto mirrored = [&](std::vector<double> signs) {
+    return rigid_error(box, box * at::tensor(signs, at::kDouble), box);
+  };
+  EXPECT_NEAR(mirrored({1, 1, -1}).rotation, 0, kDegrees);      // not at all
+  EXPECT_NEAR(mirrored({1, -1, 1}).rotation, 180, kDegrees);    // about the first axis
+  EXPECT_NEAR(mirrored({-1, 1, 1}).rotation, 180, kDegrees);    // about the second
+  EXPECT_NEAR(mirrored({-1, -1, -1}).rotation, 180, kDegrees);  // about the third
+  EXPECT_NEAR(mirrored({-1, -1, -1}).position, 0, 1e-12);
+}
+
+TEST(RigidError, PointsOnALineHaveAPlaceAlone) {
+  const at::Tensor shift = at::tensor({0., .3, .4}, at::kDouble);
+  const at::Tensor steps = at::arange(7, at::kDouble).view({7, 1}) * .01;
+  const at::Tensor line = steps * at::tensor({1., 2., -1.}, at::kDouble) + 1;
+  for (const at::Tensor& points : {line, line.narrow(0, 0, 2), line.narrow(0, 0, 1),
+                                   line.narrow(0, 3, 1).expand({5, 3}), line.to(at::kFloat)}) {
+    const RigidError error = rigid_error(points, points + shift, points);
+    EXPECT_NEAR(error.position, .5, 1e-6) << points.sizes();
+    EXPECT_TRUE(std::isnan(error.rotation)) << points.sizes();
+  }
+  // A cloud that has collapsed shows no rotation either.
+  const at::Tensor from = object_points(7);
+  EXPECT_TRUE(std::isnan(rigid_error(from, line, from).rotation));
+  EXPECT_TRUE(std::isnan(rigid_error(from, from, line).rotation));
+  EXPECT_TRUE(std::isnan(rigid_error(from, at::ones_like(from), from).rotation));
+}
+
+TEST(RigidError, IsUndefinedWherePointsAre) {
+  const at::Tensor points = object_points();
+  for (const double number :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    at::Tensor spoiled = points.clone();
+    spoiled[3][1] = number;
+    for (const RigidError& error :
+         {rigid_error(spoiled, points, points), rigid_error(points, spoiled, points),
+          rigid_error(points, points, spoiled)}) {
+      EXPECT_TRUE(std::isnan(error.position)) << number;
+      EXPECT_TRUE(std::isnan(error.rotation)) << number;
+    }
+  }
+}
+
+TEST(RigidError, SaysWhatIsWrong) {
+  const at::Tensor points = object_points(), none = points.narrow(0, 0, 0);
+  const char* expected = "rigid_error: expected three clouds [P, 3] of the same points";
+  expect_error([&] { rigid_error(none, none, none); }, expected);
+  expect_error([&] { rigid_error(points, points.narrow(0, 0, 39), points); }, expected);
+  expect_error([&] { rigid_error(points, points, points.unsqueeze(0)); }, expected);
+  expect_error([&] { rigid_error(points.t(), points.t(), points.t()); }, expected);
+  expect_error([&] { rigid_error(points, points, points.to(at::kLong)); }, {expected, "Long"});
+  expect_error([&] { rigid_error(points, at::Tensor(), points); }, {expected, "got none"});
 }
 
 TEST(ImageMetrics, SayWhatIsWrong) {
