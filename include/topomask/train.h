@@ -133,7 +133,7 @@ using MetadataCheck =
     std::function<void(const std::map<std::string, std::string>& metadata, const std::string& path)>;
 
 // One run in a folder: metrics.jsonl, last.safetensors (weights under their own names, and all that is needed
-// to resume), best.safetensors (the weights with the best validation accuracy). Of several ranks that share a
+// to resume), best.safetensors (the weights with the most merit in validation). Of several ranks that share a
 // task, the first reads and writes the folder; the others need none. All calls are collective then.
 class Trainer {
  public:

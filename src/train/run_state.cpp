@@ -1,5 +1,7 @@
 #include "train/run_state.h"
 
+#include <limits>
+
 #include "core/check.h"
 
 namespace topomask {
@@ -13,6 +15,17 @@ PlainJson to_json_value(const StepSums& sums) {
           {"scored", sums.scored}, {"divided", sums.divided},   {"parts", sums.parts}};
 }
 
+// JSON writes null for what is not finite; it comes back as NaN.
+double number_from(const PlainJson& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+std::vector<double> numbers_from(const PlainJson& json, const char* key) {
+  std::vector<double> numbers;
+  for (const PlainJson& number : json.value(key, PlainJson::array())) numbers.push_back(number_from(number));
+  return numbers;
+}
+
 StepSums sums_from(const PlainJson& json) {
   const std::int64_t steps = json.at("steps");  // what checkpoints of earlier versions lack follows from it
   return {json.at("loss"),
@@ -20,7 +33,7 @@ StepSums sums_from(const PlainJson& json) {
           steps,
           json.value("scored", steps),
           json.value("divided", std::int64_t{0}),
-          json.value("parts", std::vector<double>{})};
+          numbers_from(json, "parts")};
 }
 
 PlainJson to_json_value(const Evaluation& evaluation) {
@@ -31,7 +44,8 @@ PlainJson to_json_value(const Evaluation& evaluation) {
 }
 
 Evaluation evaluation_from(const PlainJson& json) {
-  return {json.at("loss"), json.at("accuracy"), json.at("count"), json.value("parts", std::vector<double>{})};
+  return {number_from(json.at("loss")), number_from(json.at("accuracy")), json.at("count"),
+          numbers_from(json, "parts")};
 }
 
 }  // namespace

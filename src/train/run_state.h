@@ -29,7 +29,7 @@ struct RunState {
   std::int64_t best_epoch = 0;  // 0: none evaluated yet
   double seconds = 0;
 
-  // Numbers come back as they were, to the last bit.
+  // Numbers come back as they were, to the last bit; what is not finite comes back as NaN.
   std::string to_json() const;
   static RunState from_json(const std::string& text, const std::string& path);
 };

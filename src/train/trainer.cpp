@@ -33,6 +33,11 @@ bool uses_autocast(const TrainOptions& options) {
   return options.bf16 && options.device.is_cuda();
 }
 
+// Every number is better than NaN.
+bool is_better(double merit, double best) {
+  return merit > best || (std::isnan(best) && !std::isnan(merit));
+}
+
 }  // namespace
 
 RanksPtr Task::ranks() const {
@@ -308,7 +313,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
     const AveragedWeights::Scope averaged(averages);
     state.last = evaluate(task, options);
     task.set_training(true);
-    if (state.best_epoch == 0 || task.merit(state.last) > task.merit(state.best)) {
+    if (state.best_epoch == 0 || is_better(task.merit(state.last), task.merit(state.best))) {
       state.best = state.last;
       state.best_epoch = epoch;
       for (const NamedParameter& parameter : parameters) {

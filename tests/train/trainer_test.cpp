@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/random.h"
@@ -15,6 +17,7 @@
 #include "topomask/train.h"
 #include "toy_task.h"
 #include "train/adam.h"
+#include "train/run_state.h"
 
 namespace topomask {
 namespace {
@@ -217,6 +220,64 @@ TEST_F(TrainerTest, EvaluatesAveragedWeights) {
   EXPECT_EQ(task.slope.item<float>(), file.tensors.at("ema.slope").item<float>());
 }
 
+// Evaluations in which accuracy and loss disagree.
+TEST_F(TrainerTest, ATaskSaysWhichWeightsAreTheBest) {
+  TrainOptions options = quick();
+  options.epochs = 4;
+  const std::vector<Evaluation> evaluations = {{.4, .2, 1}, {.1, .3, 1}, {.3, .9, 1}, {.2, .5, 1}};
+  for (const bool by_loss : {false, true}) {
+    const std::string own = folder(by_loss ? "loss" : "accuracy");
+    ToyTask task;
+    task.lowest_loss_is_best = by_loss;
+    task.judged = [&](std::size_t number) { return evaluations[number - 1]; };
+    const TrainResult result = Trainer(task, options, own, {}).run();
+    const std::size_t best = by_loss ? 2 : 3;
+    EXPECT_EQ(result.best_epoch, static_cast<std::int64_t>(best));
+    EXPECT_EQ(result.best.loss, evaluations[best - 1].loss);
+    EXPECT_EQ(result.best.accuracy, evaluations[best - 1].accuracy);
+    EXPECT_EQ(result.last.loss, .2);
+    const SafetensorsFile file = read_safetensors((fs::path(own) / kBestCheckpoint).string());
+    EXPECT_EQ(file.tensors.at("slope").item<float>(), static_cast<float>(task.evaluated[best - 1]));
+    EXPECT_EQ(file.metadata.at("epoch"), std::to_string(best));
+    EXPECT_EQ(std::stod(file.metadata.at("loss")), evaluations[best - 1].loss);
+    EXPECT_EQ(std::stod(file.metadata.at("accuracy")), evaluations[best - 1].accuracy);
+  }
+}
+
+// A judgement that is not a number is worse than any that is, and a run resumes after one.
+TEST_F(TrainerTest, WeightsWithoutAMeritAreNotTheBest) {
+  TrainOptions options = quick();
+  options.epochs = 4;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(),
+                   kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<Evaluation> evaluations = {
+      {kNan, kNan, 1}, {kInfinity, .3, 1}, {.3, .4, 1}, {kNan, .5, 1}};
+  const auto make = [&](ToyTask& task, std::size_t done) {
+    task.lowest_loss_is_best = true;
+    task.judged = [&, done](std::size_t number) { return evaluations[done + number - 1]; };
+  };
+  ToyTask whole;
+  make(whole, 0);
+  const TrainResult straight = Trainer(whole, options, folder("whole"), {}).run();
+  EXPECT_EQ(straight.best_epoch, 3);
+  EXPECT_EQ(straight.best.loss, .3);
+  EXPECT_TRUE(std::isnan(straight.last.loss));
+  TrainResult result;
+  for (std::size_t epoch = 0; epoch < 4; ++epoch) {
+    ToyTask part;
+    make(part, epoch);
+    Trainer trainer(part, options, folder("parts"), {});
+    EXPECT_EQ(trainer.resume(), epoch > 0);
+    TrainCallbacks stop;
+    stop.should_stop = [&] { return part.losses >= 10; };
+    result = trainer.run(stop);
+  }
+  EXPECT_EQ(result.outcome, TrainOutcome::finished);
+  EXPECT_EQ(result.best_epoch, 3);
+  expect_same_tensors(folder("whole"), folder("parts"), kLastCheckpoint);
+  expect_same_tensors(folder("whole"), folder("parts"), kBestCheckpoint);
+}
+
 TEST_F(TrainerTest, RefusesAnotherSchedule) {
   ToyTask task, other;
   Trainer(task, quick(), folder("a"), {}).run();
@@ -232,6 +293,33 @@ TEST_F(TrainerTest, RefusesABrokenCheckpoint) {
   Trainer trainer(task, quick(), folder("a"), {});
   EXPECT_THROW(trainer.resume(), Error);
   EXPECT_FALSE(Trainer(task, quick(), folder("empty"), {}).resume());
+}
+
+TEST(RunState, KeepsItsNumbers) {
+  RunState state;
+  state.step = 7;
+  state.steps = 9;
+  state.epoch = {1. / 3, .1, 7, 6, 5, {2. / 7, 1e-300}};
+  state.last = {
+      std::numeric_limits<double>::quiet_NaN(), .2, 11, {std::numeric_limits<double>::infinity(), 3}};
+  state.best = {1. / 7, -30, 11, {.1, .3}};
+  state.best_epoch = 2;
+  const RunState again = RunState::from_json(state.to_json(), "file");
+  EXPECT_EQ(again.step, 7);
+  EXPECT_EQ(again.epoch.loss, state.epoch.loss);
+  EXPECT_EQ(again.epoch.parts, state.epoch.parts);
+  EXPECT_EQ(again.best.loss, state.best.loss);
+  EXPECT_EQ(again.best.parts, state.best.parts);
+  EXPECT_EQ(again.best_epoch, 2);
+  EXPECT_EQ(again.last.accuracy, .2);
+  // JSON has no other numbers.
+  EXPECT_TRUE(std::isnan(again.last.loss));
+  ASSERT_EQ(again.last.parts.size(), 2u);
+  EXPECT_TRUE(std::isnan(again.last.parts[0]));
+  EXPECT_EQ(again.last.parts[1], 3);
+  for (const char* text : {"", "{}", "[]", "{\"step\": \"one\"}"})
+    testing::expect_error([&] { RunState::from_json(text, "file"); },
+                          "file: not a checkpoint to resume from");
 }
 
 TEST(TrainOptions, AreChecked) {
