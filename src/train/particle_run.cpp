@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/check.h"
@@ -114,16 +115,23 @@ MetadataCheck same_episodes(const RunMetadata& description) {
 
 Json parse_particle_result(const std::string& text, const std::string& path) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  check(json.is_object() && json.value("model", "") == kParticlesKind,
+  check(json.is_object() && json.value("model", Json()) == kParticlesKind,
         "{}: is not the result of 'topomask train particles'; remove it to run again", path);
+  const auto check_number = [&](const Json& object, const char* key) {
+    check(object.value(key, Json()).is_number(), "{}: expected a number for '{}'; remove it to run again",
+          path, key);
+  };
   for (const char* key : {"seed", "loss", "psnr", "steps", "parameters", "seconds", "train_step_seconds"})
-    check(json.value(key, Json()).is_number(), "{}: expected a number for '{}'; remove it to run again", path,
-          key);
+    check_number(json, key);
+  Json rollout = json.value("rollout", Json());
+  if (!rollout.is_object()) rollout = Json::object();
   for (const char* row : {"model", "copy", "oracle"}) {
-    const Json steps = json.value("rollout", Json::object()).value(row, Json());
-    check(steps.is_array() && !steps.empty(),
+    const Json steps = rollout.value(row, Json());
+    check(steps.is_array() && !steps.empty() && steps.size() == rollout["model"].size() &&
+              std::all_of(steps.begin(), steps.end(), [](const Json& step) { return step.is_object(); }),
           "{}: expected the steps of '{}' in 'rollout'; remove it to run again", path, row);
   }
+  check_number(rollout, "step_seconds");
   return json;
 }
 

@@ -148,12 +148,20 @@ void agree_on_particle_settings(const ParticleTable& table) {
   if (!fs::exists(path)) write_file(path, table.settings.to_toml());
 }
 
-// One table must not mix results on different episodes.
+// One table must not mix results on different episodes, or rollouts of different lengths.
 void check_finished_particles(const ParticleTable& table, std::uint64_t fingerprint) {
-  for (const FinishedParticles& run : find_finished_particles(table.folder))
-    check(run.result.value("data_fingerprint", "") == fmt::format("{:016x}", fingerprint),
+  const std::vector<FinishedParticles> runs = find_finished_particles(table.folder);
+  const auto steps = [](const FinishedParticles& run) { return run.result["rollout"]["model"].size(); };
+  for (const FinishedParticles& run : runs) {
+    check(run.result.value("data_fingerprint", Json()) == fmt::format("{:016x}", fingerprint),
           "{}: was trained on other episodes; choose another folder for another experiment",
           path_inside(table.folder, run.folder));
+    check(
+        steps(run) == steps(runs.front()),
+        "{}: was judged by rollouts of {} steps, but {} by rollouts of {}; choose another folder for another "
+        "experiment",
+        path_inside(table.folder, run.folder), steps(run), runs.front().folder, steps(runs.front()));
+  }
 }
 
 // One process at a time, or one that looked earlier could replace the results of one that looked later.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -223,6 +224,39 @@ TEST(ParticleDynamics, LearnsTheFlowAlone) {
   const at::Tensor head = ended.at("interlacer.head.weight");
   EXPECT_GT(head.narrow(0, 0, 3).abs().max().item<double>(), 0);
   EXPECT_EQ(head.narrow(0, 3, 8).abs().max().item<double>(), 0);  // features stay the renderer's
+}
+
+// The best weights have the lowest validation loss, whatever the PSNR of their pictures.
+TEST(ParticleDynamics, BestWeightsHaveTheLowestLoss) {
+  const ParticleSettings settings = minute("grf", {{"flow-loss", "1"},
+                                                   {"render-loss", "0"},
+                                                   {"pretrain", "2"},
+                                                   {"steps", "12"},
+                                                   {"learning-rate", "0.1"},
+                                                   {"final-learning-rate", "0.1"},
+                                                   {"clip-norm", "0"}});
+  const TemporaryFolder folder;
+  const ParticleData data(kEpisodes, settings.data_options());
+  const ParticleDynamics task(data, settings.task_options());
+  EXPECT_GT(task.merit({.5, 10, 1}), task.merit({1, 30, 1}));
+  RunFolder run(folder / "run", RunStart::fresh);
+  const auto result = nlohmann::json::parse(train_particles(run, settings, data).json);
+  std::vector<double> losses, scores;
+  std::ifstream file(folder / ("run/" + std::string(kMetricsFile)));
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json["kind"] != "epoch") continue;
+    losses.push_back(json["loss"]);
+    scores.push_back(json["psnr"]);
+  }
+  ASSERT_EQ(losses.size(), 6u);
+  const auto best = static_cast<std::size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+  EXPECT_LT(losses[best], *std::max_element(losses.begin(), losses.end()));
+  EXPECT_EQ(result["best_epoch"], best + 1);
+  EXPECT_EQ(result["best_psnr"], scores[best]);
+  const auto metadata = read_safetensors(folder / ("run/" + std::string(kBestCheckpoint))).metadata;
+  EXPECT_EQ(metadata.at("epoch"), std::to_string(best + 1));
+  EXPECT_EQ(std::stod(metadata.at("loss")), losses[best]);
 }
 
 TEST(ParticleDynamics, SaysWhatALossCannotBe) {
