@@ -1,4 +1,5 @@
 // The HTML report as a file; tests/report looks at it in a browser.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 
 #include "report/encoding.h"
 #include "run_program.h"
+#include "topomask/particle_training.h"
 
 namespace topomask::testing {
 namespace {
@@ -93,6 +95,63 @@ TEST(Report, HoldsWhatTheRunsLeft) {
   }
   EXPECT_THAT(report["examples"][0]["image"].get<std::string>(),
               HasSubstr("data:image/png;base64,iVBORw0KGgo"));
+}
+
+// Of one run, and with standard errors of an experiment.
+TEST(Report, HoldsEveryScoreOfParticles) {
+  const TemporaryDirectory folder;
+  nlohmann::json row = {{"step", 1}}, means = row;
+  double value = .5;
+  for (const StepScore& score : step_scores()) {
+    row[score.name] = ++value;
+    means[std::string(score.name) + "_mean"] = value;
+    means[std::string(score.name) + "_se"] = value / 8;
+  }
+  const nlohmann::json rows = nlohmann::json::array({row});
+  const nlohmann::json rollout = {{"model", rows}, {"copy", rows}, {"oracle", rows}, {"step_seconds", .1}};
+  fs::create_directories(folder.path("run"));
+  folder.write(
+      "run/result.json",
+      nlohmann::json{{"model", "particles"}, {"local", "grf"}, {"seed", 4}, {"rollout", rollout}}.dump());
+  const nlohmann::json steps = {{"steps", nlohmann::json::array({means})}};
+  nlohmann::json variant = {{"variant", "grf"}, {"seeds", {0, 1}}};
+  variant.update(steps);
+  fs::create_directories(folder.path("table"));
+  folder.write("table/results.json", nlohmann::json{{"experiment", "particle-table"},
+                                                    {"variants", nlohmann::json::array({variant})},
+                                                    {"runs", nlohmann::json::array()},
+                                                    {"copy", {{"steps", rows}}},
+                                                    {"oracle", steps}}
+                                         .dump());
+  std::string page;
+  for (const bool table : {false, true}) {
+    const std::string own = folder.path(table ? "table" : "run");
+    run_json({"report", own});
+    page = read_whole_file(own + "/report.html");
+    const nlohmann::json report = data_of(page);
+    for (const StepScore& score : step_scores()) {
+      const nlohmann::json alone = {row[score.name], nullptr},
+                           expected = {row[score.name],
+                                       table ? means[std::string(score.name) + "_se"] : nullptr};
+      EXPECT_EQ(report["variants"][0]["steps"][0][score.name], expected) << score.name;
+      EXPECT_EQ(report["copy"]["steps"][0][score.name], alone) << score.name;
+      EXPECT_EQ(report["oracle"]["steps"][0][score.name], expected) << score.name;
+    }
+  }
+  // The page has a title for each, and shows it as tables in the shell do.
+  const std::string mark = "const stepMetrics = {\n";
+  const std::size_t begin = page.find(mark) + mark.size();
+  std::istringstream lines(page.substr(begin, page.find("};", begin) - begin));
+  std::size_t titles = 0;
+  for (std::string line; std::getline(lines, line); ++titles) {
+    const auto scores = step_scores();
+    const auto score = std::find_if(scores.begin(), scores.end(), [&](const StepScore& one) {
+      return line.starts_with(fmt::format("  {}: ['", one.name));
+    });
+    ASSERT_NE(score, scores.end()) << line;
+    EXPECT_THAT(line, HasSubstr(fmt::format("', {:g}, {}, ", score->shown_factor, score->digits)));
+  }
+  EXPECT_EQ(titles, step_scores().size());
 }
 
 TEST(Report, RefersToNothingOutside) {
