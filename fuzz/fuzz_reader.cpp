@@ -15,6 +15,7 @@
 #include "data/io/video.h"
 #include "graph/io/edge_stream.h"
 #include "io/safetensors_header.h"
+#include "robot/cpu/index.h"
 #include "topomask/error.h"
 #include "topomask/graph_io.h"
 #include "topomask/npy.h"
@@ -94,6 +95,11 @@ struct StreamedEdges {
   small.width = small.height = 8;
   small.samples = 1;
   require(topomask::render_robot(episode, episode.frames - 1, 0, small).depth.size() == 64);
+}
+
+[[maybe_unused]] void check_result(const topomask::RobotIndex& index) {
+  const std::string text = topomask::robot::format_robot_index(index);
+  require(topomask::robot::format_robot_index(topomask::robot::parse_robot_index(text, "again")) == text);
 }
 
 // Every pixel of a clip is written; before that it is 0 or 255.

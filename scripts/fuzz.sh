@@ -8,7 +8,7 @@ seconds=${1:-30}
 shift || true
 readers=("$@")
 if [ ${#readers[@]} -eq 0 ]; then
-  readers=(matrix_market edge_list edge_stream shard_index gml npz npy obj ply point_table safetensors cifar idx image robot_episode)
+  readers=(matrix_market edge_list edge_stream shard_index gml npz npy obj ply point_table safetensors cifar idx image robot_episode robot_index)
   if pkg-config --exists libavformat libavcodec libswscale libavutil; then readers+=(video); fi
 fi
 

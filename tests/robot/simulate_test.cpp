@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iterator>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "stored.h"
 #include "support/expect_error.h"
@@ -27,19 +30,25 @@ RobotOptions stored_options() {
   return options;
 }
 
+// Two episodes of every task, one after the other and all at once. Short ones: settling grains take most of
+// the time.
 TEST_F(Simulate, AnyThreadGivesTheSameBytes) {
-  const RobotOptions options = stored_options();
-  std::string alone[3], beside[3];
+  RobotOptions options;
+  options.frames = 3;
+  constexpr std::size_t kEpisodes = 2 * std::size(kTasks);
+  std::string alone[kEpisodes], beside[kEpisodes];
   const auto simulate = [&](std::string* bytes, std::size_t i) {
-    const RobotTask task = i == 2 ? RobotTask::drop_can : RobotTask::lift_can;
-    bytes[i] = format_robot_episode(simulate_robot(task, static_cast<std::int64_t>(i), options));
+    bytes[i] = format_robot_episode(simulate_robot(kTasks[i / 2], static_cast<std::int64_t>(i % 2), options));
   };
-  for (std::size_t i = 0; i < 3; ++i) simulate(alone, i);
+  for (std::size_t i = 0; i < kEpisodes; ++i) simulate(alone, i);
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < 3; ++i) threads.emplace_back([&, i] { simulate(beside, i); });
+  for (std::size_t i = 0; i < kEpisodes; ++i) threads.emplace_back([&, i] { simulate(beside, i); });
   for (std::thread& thread : threads) thread.join();
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(alone[i], beside[i]);
-  EXPECT_NE(alone[0], alone[1]);
+  for (std::size_t i = 0; i < kEpisodes; ++i) {
+    EXPECT_EQ(alone[i], beside[i]) << word_of(kTasks[i / 2]) << " " << i % 2;
+    EXPECT_NE(alone[i], alone[i ^ 1]) << word_of(kTasks[i / 2]);
+    EXPECT_EQ(parse_robot_episode(alone[i], "file").frames, 3);
+  }
 }
 
 // Grains meet so often that another processor's rounding may change where they end, but not what the arms are
@@ -112,6 +121,13 @@ TEST_F(Simulate, ArmsFollowTheirCommands) {
     worst = std::max<double>(worst, std::abs(episode.joint_position[i] - episode.joint_command[i]));
   EXPECT_LT(worst, .2);  // radians: the motors lag behind
   EXPECT_GT(worst, 1e-4);
+}
+
+TEST(SimulateMissing, SaysWhatIsMissing) {
+  const std::string problem = why_no_simulator();
+  if (problem.empty()) GTEST_SKIP() << "MuJoCo is here";
+  EXPECT_TRUE(problem.starts_with("simulating needs MuJoCo"));
+  expect_error([] { simulate_robot(RobotTask::sweep, 0, {}); }, problem.c_str());
 }
 
 TEST_F(Simulate, WrongSettingsGiveOneSentence) {

@@ -52,6 +52,7 @@ void check_robot_episode(const RobotEpisode& episode, const std::string& name) {
             episode.robot_bodies < episode.bodies,
         "{}: {} frames of {} bodies, {} of them the robot's, are no episode", name, episode.frames,
         episode.bodies, episode.robot_bodies);
+  check(std::isfinite(episode.measure), "{}: the measure is not a finite number", name);
   const auto values = [&](const std::vector<float>& array, std::size_t size, const char* what) {
     check(array.size() == size, "{}: expected {} numbers as {}, got {}", name, size, what, array.size());
     check(std::all_of(array.begin(), array.end(), can_be),

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/check.h"
 #include "io/files.h"
+#include "io/text.h"
 #include "robot/cpu/checks.h"
 
 namespace topomask {
@@ -21,24 +23,32 @@ const json& member(const json& object, const char* key, const std::string& name)
   return object[key];
 }
 
+// A message shows a short, printable beginning of what a file holds.
+std::string shown(const json& value) {
+  constexpr std::size_t kShown = 80;
+  if (value.is_structured()) return value.type_name();
+  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  return text.size() > kShown ? text.substr(0, kShown) + "..." : text;
+}
+
 template <class Number>
 Number whole(const json& object, const char* key, const std::string& name) {
   const json& value = member(object, key, name);
   check(value.is_number_unsigned() &&
             value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<Number>::max()),
-        "'{}': expected a whole number from 0 as '{}', got {}", name, key, value.dump());
+        "'{}': expected a whole number from 0 as '{}', got {}", name, key, shown(value));
   return value.get<Number>();
 }
 
 bool flag(const json& object, const char* key, const std::string& name) {
   const json& value = member(object, key, name);
-  check(value.is_boolean(), "'{}': expected true or false as '{}', got {}", name, key, value.dump());
+  check(value.is_boolean(), "'{}': expected true or false as '{}', got {}", name, key, shown(value));
   return value.get<bool>();
 }
 
 std::string text(const json& object, const char* key, const std::string& name) {
   const json& value = member(object, key, name);
-  check(value.is_string(), "'{}': expected text as '{}', got {}", name, key, value.dump());
+  check(value.is_string(), "'{}': expected text as '{}', got {}", name, key, shown(value));
   return value.get<std::string>();
 }
 
@@ -84,21 +94,24 @@ RobotIndex parse_robot_index(std::string_view content, const std::string& name) 
   index.complete = flag(object, "complete", name);
   const json& episodes = member(object, "episodes", name);
   check(episodes.is_array(), "'{}': expected a list as 'episodes'", name);
+  std::set<std::string> files;
   for (const json& episode : episodes) {
     RobotEntry entry;
     const std::string task = text(episode, "task", name);
     const auto known = words<RobotTask>();
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const auto& word) { return word.word == task; });
-    check(found != known.end(), "'{}': unknown task '{}'", name, task);
+    check(found != known.end(), "'{}': unknown task {}", name, topomask::quoted(task));
     entry.task = found->value;
     entry.number = whole<std::int64_t>(episode, "number", name);
     entry.file = text(episode, "file", name);
-    check(std::filesystem::path(entry.file).filename() == entry.file,
-          "'{}': expected a file of its folder, got '{}'", name, entry.file);
+    const std::string expected = episode_file(entry.task, entry.number);
+    check(entry.file == expected, "'{}': expected a file of its folder, '{}' for this episode, got {}", name,
+          expected, topomask::quoted(entry.file));
+    check(files.insert(expected).second, "'{}': lists '{}' twice", name, expected);
     entry.success = flag(episode, "success", name);
     const json& measure = member(episode, "measure", name);
-    check(measure.is_number(), "'{}': expected a number as 'measure', got {}", name, measure.dump());
+    check(measure.is_number(), "'{}': expected a number as 'measure', got {}", name, shown(measure));
     entry.measure = measure.get<double>();
     index.entries.push_back(entry);
   }

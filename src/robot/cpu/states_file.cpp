@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "io/files.h"
 #include "io/safetensors_header.h"
+#include "io/text.h"
 #include "robot/cpu/arm.h"
 #include "robot/cpu/checks.h"
 
@@ -44,8 +45,8 @@ class Reader {
     std::uint64_t data = 0;
     for (const auto& [key, entry] : header_.entries) data = std::max(data, entry.end);
     data_ = content.substr(content.size() - data);
-    check(note("format") == kFormat, "'{}' is no episode of the robot: expected the format '{}', got '{}'",
-          name, kFormat, note("format"));
+    check(note("format") == kFormat, "'{}' is no episode of the robot: expected the format '{}', got {}",
+          name, kFormat, quoted(note("format")));
   }
 
   // A number for each -1 of the shape is taken as it is.
@@ -78,7 +79,7 @@ class Reader {
     Number result{};
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), result);
     check(status == std::errc() && end == value.data() + value.size(),
-          "'{}': expected a number as '{}', got '{}'", name_, key, value);
+          "'{}': expected a number as '{}', got {}", name_, key, quoted(value));
     return result;
   }
 
@@ -171,7 +172,7 @@ RobotEpisode parse_robot_episode(std::string_view content, const std::string& na
   const std::string task_word = file.note("task");
   const auto task =
       std::find_if(tasks.begin(), tasks.end(), [&](const auto& known) { return known.word == task_word; });
-  check(task != tasks.end(), "'{}': unknown task '{}'", name, task_word);
+  check(task != tasks.end(), "'{}': unknown task {}", name, quoted(task_word));
   episode.task = task->value;
   episode.number = file.number<std::int64_t>("number");
   episode.seed = file.number<std::uint64_t>("seed");
