@@ -1,16 +1,20 @@
 // Simulated and recorded sequences through one interface, as tensors.
 #include "topomask/rgbd_data.h"
 
-#include <ATen/ops/equal.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/parallel.h"
 #include "io/files.h"
 #include "stored.h"
 #include "support/expect_error.h"
+#include "topomask/neighbours.h"
+#include "topomask/rgbd_geometry.h"
 
 namespace topomask::testing {
 namespace {
@@ -119,6 +123,43 @@ TEST_F(RgbdDataFolder, RecordedFramesComeThroughTheSameInterface) {
   expect_error([&] { data->robot_tensors(0); }, "only simulated episodes have states");
   expect_error([&] { data->moment(0, 2); }, "frame must be 0 to 1, got 2");
   expect_error([&] { data->moment(1, 0); }, "episode must be 0 to 0, got 1");
+}
+
+// The known points of a frame, on every `stride`-th row and column: [P, 3].
+at::Tensor recorded_points(const RgbdMoment& moment, std::int64_t stride) {
+  const auto thinned = [&](const at::Tensor& x) { return x.slice(1, 0, {}, stride).slice(2, 0, {}, stride); };
+  const at::Tensor points = unproject(moment.depth, moment.intrinsics, moment.poses);
+  return thinned(points).flatten(0, 2).index({thinned(known_depth(moment.depth)).flatten()});
+}
+
+double median_distance(const at::Tensor& from, const at::Tensor& to) {
+  NeighbourOptions options;
+  options.queries = from;
+  return knn(to, 1, options).distance2.sqrt().median().item<double>();
+}
+
+// Two frames some seconds apart see the same room from two places, so their points lie on the same surfaces.
+// Points that both see are centimetres apart (the depth camera's noise), those in a part of the room that one
+// alone sees more. With world to camera in place of camera to world, the surfaces do not meet.
+TEST(RgbdData, RecordedFramesShowOneRoom) {
+  const char* data = std::getenv("TOPOMASK_DATA");
+  const std::string folder = data == nullptr ? "" : std::string(data) + "/rgbd7s";
+  if (folder.empty() || !fs::exists(folder)) GTEST_SKIP() << "TOPOMASK_DATA is not set";
+  const auto frames = open_rgbd(folder);
+  ASSERT_GT(frames->frames(0), 20);
+  constexpr std::int64_t kEvery = 4;  // of 7-Scenes' frames is there: frame 80 is the 20th
+  RgbdMoment first = frames->moment(0, 0), later = frames->moment(0, 80 / kEvery);
+  const auto distances = [&] {
+    const at::Tensor a = recorded_points(first, 4), b = recorded_points(later, 4);
+    return std::pair(median_distance(a, b), median_distance(b, a));
+  };
+  const auto [there, back] = distances();
+  EXPECT_LT(there, .06);
+  EXPECT_LT(back, .06);
+  for (RgbdMoment* moment : {&first, &later}) moment->poses = at::linalg_inv(moment->poses);
+  const auto [wrong_there, wrong_back] = distances();
+  EXPECT_GT(wrong_there, 4 * there);
+  EXPECT_GT(wrong_back, 4 * back);
 }
 
 TEST_F(RgbdDataFolder, WhatCannotBeOpenedGivesOneSentence) {
