@@ -169,7 +169,10 @@ class HDVPD(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, device: torch.device | str = "cpu") -> HDVPD:
-        """The model of last.safetensors or best.safetensors of a run, ready to evaluate."""
+        """The model of last.safetensors or best.safetensors of a run, ready to evaluate.
+
+        Averaged weights are taken where training kept them: they are what it evaluated.
+        """
         *settings, names, tensors = ops.load_hdvpd(str(path))
         model = cls(*settings)
         model.load_state_dict(dict(zip(names, tensors, strict=True)))

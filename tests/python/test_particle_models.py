@@ -187,19 +187,22 @@ def plain_unet(w: dict[str, Tensor], x: Tensor) -> Tensor:
     return F.conv2d(x, w["out.weight"], w["out.bias"])
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("particles") / "run"
+def train(folder: Path, *more: str) -> Path:
     sizes = ["--size", "16", "--particles", "96", "--robot-points", "4", "--width", "8", "--layers", "1", "--heads", "2",
              "--mlp", "8", "--encoder-width", "8", "--features", "8", "--render-hidden", "16", "--render-samples", "8"]  # fmt: skip
-    training = ["--steps", "2", "--epoch-steps", "2", "--rollout", "1", "--batch", "2", "--rays", "16", "--validation-every",
-                "4", "--evaluation-windows", "1", "--evaluation-rollout", "1"]  # fmt: skip
+    training = ["--epoch-steps", "2", "--rollout", "1", "--batch", "2", "--rays", "16", "--validation-every", "4",
+                "--evaluation-windows", "1", "--evaluation-rollout", "1"]  # fmt: skip
     done = subprocess.run(
-        [program(), "train", "particles", "--data", STATES, "--out", folder, *sizes, *training, "--quiet", "--threads", "1"],
+        [program(), "train", "particles", "--data", STATES, "--out", folder, *sizes, *training, *more, "--quiet", "--threads", "1"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("particles") / "run", "--steps", "2")
 
 
 def test_checkpoint(run: Path) -> None:
@@ -215,6 +218,48 @@ def test_checkpoint(run: Path) -> None:
     origins = torch.tensor([[[1.5, 0.0, 0.0]]]).expand(1, 6, 3)
     seen = model.renderer(x + moves, f + changes, origins, F.normalize(-origins + 0.1 * torch.randn(1, 6, 3), dim=-1))
     assert seen.colour.shape == (1, 6, 3) and not model.training
+
+
+def test_averaged_weights(tmp_path: Path) -> None:
+    """Where training kept averages, they are the model here and in `topomask eval`."""
+    safetensors = pytest.importorskip("safetensors")
+    pytest.importorskip("safetensors.torch")
+    folder = train(tmp_path / "run", "--steps", "4", "--ema", "0.5", "--learning-rate", "0.01", "--clip-norm", "1")
+
+    def stored(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+        with safetensors.safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+    def loads(path: Path, expected: dict[str, Tensor]) -> bool:
+        found = HDVPD.from_checkpoint(path).state_dict()
+        return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+    def scores(path: Path) -> list[dict[str, float]]:
+        done = subprocess.run(
+            [program(), "eval", "--checkpoint", path, "--json", "--threads", "1"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["rollout"]["model"]
+
+    last = folder / "last.safetensors"
+    tensors, metadata = stored(last)
+    averages = {name.removeprefix("ema."): tensor for name, tensor in tensors.items() if name.startswith("ema.")}
+    own = {name: tensors[name] for name in averages}
+    assert any(not torch.equal(own[name], averages[name]) for name in averages)
+    assert loads(last, averages) and not loads(last, own)
+    # Files that hold one kind of weights alone.
+    files = {}
+    for name, weights in (("averages", averages), ("own", own)):
+        files[name] = tmp_path / f"{name}.safetensors"
+        safetensors.torch.save_file(weights, files[name], metadata)
+        assert loads(files[name], weights)
+    assert scores(last) == scores(files["averages"])
+    assert scores(last) != scores(files["own"])
+    # The best weights are averages under plain names: what the best epoch was judged by.
+    best, notes = stored(folder / "best.safetensors")
+    assert best.keys() == averages.keys() and loads(folder / "best.safetensors", best)
+    if notes["epoch"] == "2":
+        assert all(torch.equal(best[name], averages[name]) for name in best)
 
 
 def test_errors(run: Path, tmp_path: Path) -> None:
