@@ -55,9 +55,12 @@ TEST(StepScores, AreAllInTheJson) {
   scores.copy = {known, known};
   scores.oracle = {unknown, known};
   scores.windows = 3;
+  scores.spacing = {.004, std::numeric_limits<double>::quiet_NaN()};
   scores.step_seconds = .25;
   const auto json = nlohmann::json::parse(rollout_scores_json(scores));
   EXPECT_EQ(json["windows"], 3);
+  EXPECT_EQ(json["spacing"], .004);
+  EXPECT_TRUE(json["contact"].is_null());
   EXPECT_EQ(json["step_seconds"], .25);
   EXPECT_TRUE(json["memory_bytes"].is_null());
   const std::pair<const char*, const std::vector<StepScores>*> rows[] = {
