@@ -1,9 +1,11 @@
 // Clips of video files: which frames they show, and files that are damaged, hostile or no videos.
 #include "data/io/video.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "core/random.h"
@@ -49,8 +51,25 @@ TEST_F(Video, ShowsTheMiddleOfAVideo) {
     EXPECT_EQ(numbers(path, {4, 3}), (std::vector<int>{7, 10, 13, 16})) << format;
     EXPECT_EQ(numbers(path, {24, 1}).back(), 23) << format;
   }
-  const std::string avi = make("clip.avi", {.b_frames = 0, .format = "avi"});
-  EXPECT_EQ(numbers(avi, {4, 3}), (std::vector<int>{7, 10, 13, 16}));
+}
+
+// AVI stores pictures in the order in which they are decoded, and no times.
+TEST_F(Video, ShowsTheFramesOfAnAviInTheirOrder) {
+  const auto expect_order = [&](const std::string& path) {
+    std::vector<int> all(24);
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(numbers(path, {24, 1}), all) << path;
+    EXPECT_EQ(numbers(path, {4, 3}), (std::vector<int>{7, 10, 13, 16})) << path;
+    EXPECT_EQ(numbers(path, {30, 1}).back(), 23) << path;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const std::vector<int> seen = numbers(path, {4, 2, 16, {1, seed}});
+      for (std::size_t t = 1; t < seen.size(); ++t) EXPECT_EQ(seen[t], seen[t - 1] + 2) << path;
+    }
+  };
+  for (const int b_frames : {0, 1, 2})
+    expect_order(make(fmt::format("b{}.avi", b_frames), {.b_frames = b_frames, .format = "avi"}));
+  expect_order(make("keys.avi", {.keyframe_every = 1, .b_frames = 0, .format = "avi"}));
+  expect_order(make("one-key.avi", {.keyframe_every = 100, .format = "avi"}));
 }
 
 TEST_F(Video, RepeatsTheLastFrameOfAShortVideo) {

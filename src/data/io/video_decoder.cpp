@@ -90,6 +90,8 @@ class MemoryInput {
 struct VideoPackets {
   std::vector<PacketPtr> packets;
   std::vector<std::int64_t> times;  // when they are shown, ascending
+  // Only the decoder knows their order, so the times are numbers and a picture's is known by counting.
+  bool counted = false;
   CodecPtr decoder;
 };
 
@@ -105,6 +107,7 @@ class ContainerReader {
     format_ = avformat_alloc_context();
     if (format_ == nullptr) throw std::bad_alloc();
     format_->pb = input_.context();
+    format_->flags |= AVFMT_FLAG_NOFILLIN;  // FFmpeg's guesses of missing times are wrong with B-frames
     AVDictionary* options = nullptr;
     // Formats that hold videos, and none that refers to other files.
     av_dict_set(&options, "format_whitelist", "mov,matroska,avi", 0);
@@ -146,7 +149,7 @@ class ContainerReader {
   }
 
   void read_packets(int stream, VideoPackets& video) {
-    bool timed = true;
+    bool timed = true, all_keys = true;
     while (true) {
       PacketPtr packet(av_packet_alloc());
       if (packet == nullptr) throw std::bad_alloc();
@@ -156,12 +159,15 @@ class ContainerReader {
       if (packet->stream_index != stream) continue;
       check(video.packets.size() < kMostPackets, "'{}': expected at most {} frames", name_, kMostPackets);
       timed = timed && packet->pts != AV_NOPTS_VALUE;
+      all_keys = all_keys && (packet->flags & AV_PKT_FLAG_KEY) != 0;
       video.packets.push_back(std::move(packet));
     }
     check(!video.packets.empty(), "'{}' holds a video without frames", name_);
+    // AVI has no times. Its pictures may be stored in another order, unless each stands for itself.
+    video.counted = !timed && !all_keys;
     std::int64_t number = 0;
     for (const PacketPtr& packet : video.packets) {
-      if (!timed) packet->pts = packet->dts = number++;  // AVI has no times
+      if (!timed) packet->pts = packet->dts = number++;
       if ((packet->flags & AV_PKT_FLAG_DISCARD) == 0) video.times.push_back(packet->pts);
     }
     check(!video.times.empty(), "'{}' holds a video without frames", name_);
@@ -215,6 +221,7 @@ class ClipDecoder {
 
   // The last picture that stands for itself and is not after the clip's first frame.
   std::size_t first_packet() const {
+    if (video_.counted) return 0;
     for (std::size_t i = video_.packets.size(); i-- > 0;) {
       const AVPacket& packet = *video_.packets[i];
       if ((packet.flags & AV_PKT_FLAG_KEY) != 0 && packet.pts <= wanted_.front()) return i;
@@ -227,11 +234,12 @@ class ClipDecoder {
       const int status = avcodec_receive_frame(video_.decoder.get(), frame_.get());
       if (status == AVERROR(EAGAIN) || status == AVERROR_EOF) return;
       require(status);
-      if (frame_->pts >= wanted_[filled_]) write_frame();
+      const std::int64_t time = video_.counted ? received_++ : frame_->pts;
+      if (time >= wanted_[filled_]) write_frame(time);
     }
   }
 
-  void write_frame() {
+  void write_frame(std::int64_t time) {
     check(frame_->decode_error_flags == 0 && (frame_->flags & AV_FRAME_FLAG_CORRUPT) == 0,
           "'{}' is a damaged video: a frame of the clip is incomplete", name_);
     const RgbImage image = to_rgb();
@@ -240,7 +248,6 @@ class ClipDecoder {
                                       : centre_square(extent);
     std::uint8_t* first = out_ + filled_ * frame_bytes();
     resize_box(image, box, choice_.size, choice_.size, first);
-    const std::int64_t time = frame_->pts;
     for (++filled_; !done() && wanted_[filled_] <= time; ++filled_)
       std::memcpy(out_ + filled_ * frame_bytes(), first, frame_bytes());
   }
@@ -278,6 +285,7 @@ class ClipDecoder {
   std::unique_ptr<SwsContext, FreeScaler> scaler_;
   std::vector<std::int64_t> wanted_;  // [frames], when the frames of the clip are shown
   std::size_t filled_ = 0;            // frames written
+  std::int64_t received_ = 0;         // frames that the decoder has given, where they are counted
 };
 
 }  // namespace
