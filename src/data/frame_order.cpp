@@ -28,7 +28,9 @@ at::Tensor reorder_frames(const Batch& batch, FrameOrder order, std::uint64_t se
   constexpr std::uint32_t kFrames = 0x46524D45;  // "FRME"
   const std::int64_t count = batch.images.size(0), frames = batch.images.size(1);
   const std::int64_t* clip = batch.indices.const_data_ptr<std::int64_t>();
-  at::Tensor which = at::empty({count * frames}, at::kLong);  // of all frames of the batch
+  const c10::Device device = batch.images.device();
+  at::Tensor which =  // of all frames of the batch
+      at::empty({count * frames}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
   std::int64_t* frame = which.data_ptr<std::int64_t>();
   const std::uint64_t epoch_seed = derive_seed(seed, static_cast<std::uint64_t>(batch.epoch));
   for (std::int64_t i = 0; i < count; ++i, frame += frames) {
@@ -45,7 +47,7 @@ at::Tensor reorder_frames(const Batch& batch, FrameOrder order, std::uint64_t se
       std::swap(frame[t], frame[below(t + 1)]);  // Fisher and Yates
   }
   return batch.images.flatten(0, 1)
-      .index_select(0, which.to(batch.images.device()))
+      .index_select(0, which.to(device, /*non_blocking=*/device.is_cuda()))
       .view(batch.images.sizes());
 }
 

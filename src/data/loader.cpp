@@ -94,12 +94,14 @@ class BatchLoader::Implementation {
   }
 
   std::optional<Batch> next() {
-    if (step_ * own_batch_ >= order_.size(0)) return std::nullopt;
-    Batch batch = set_.resident() ? gather() : decode();
-    batch.epoch = epoch_;
-    batch.step = training() ? step_ : step_ * options_.part.parts + options_.part.part;
-    ++step_;
-    return batch;
+    while (step_ * own_batch_ < order_.size(0)) {
+      Batch batch = set_.resident() ? gather() : decode();
+      batch.epoch = epoch_;
+      batch.step = training() ? step_ : step_ * options_.part.parts + options_.part.part;
+      ++step_;
+      if (batch.labels.size(0) > 0) return batch;  // evaluation passes over a batch without a readable image
+    }
+    return std::nullopt;
   }
 
   std::int64_t skipped() const { return skipped_; }
@@ -141,11 +143,7 @@ class BatchLoader::Implementation {
     skipped_ += decoded.bad;
     BatchPlaces part = part_;
     if (training() && options_.part.parts > 1 && reads_whole_batches()) {
-      const std::int64_t readable = decoded.indices.size(0);
-      check(readable >= options_.part.parts,
-            "training: only {} images of a batch can be read, too few for {} ranks", readable,
-            options_.part.parts);
-      part = options_.part.places(readable);
+      part = options_.part.places(decoded.indices.size(0));
       decoded.images = decoded.images.index_select(0, part.places);
       decoded.indices = decoded.indices.index_select(0, part.places);
     }
@@ -158,10 +156,23 @@ class BatchLoader::Implementation {
             .part = part};
   }
 
+  // A loss needs an image, on every rank.
+  void check_readable(const DecodedBatch& decoded) const {
+    if (!training() || decoded.bad == 0) return;
+    const std::int64_t readable = decoded.indices.size(0), first = step_ * own_batch_;
+    check(readable >= options_.part.parts,
+          "training: {} of {} files of a batch can be read, expected at least {}; the first file is '{}'",
+          readable, readable + decoded.bad,
+          options_.part.parts == 1 ? "1" : fmt::format("one for each of {} ranks", options_.part.parts),
+          set_.files[static_cast<std::size_t>(order_.const_data_ptr<std::int64_t>()[first])]);
+  }
+
   // After an error, the next call returns the same batch.
   DecodedBatch next_decoded() {
     try {
-      return decoder_->next().value();
+      DecodedBatch decoded = decoder_->next().value();
+      check_readable(decoded);
+      return decoded;
     } catch (...) {
       decoder_.reset();
       throw;

@@ -197,7 +197,7 @@ Evaluation ImageClassification::evaluate() {
   self.validation_skipped = std::llround(total(kSkipped));
   Evaluation result;
   result.count = std::llround(total(kCount));
-  check(result.count > 0, "evaluation: the validation set is empty");
+  check(result.count > 0, "evaluation: none of the {} validation images can be read", self.validation.size());
   result.loss = total(kLoss) / static_cast<double>(result.count);
   result.accuracy = total(kHits) / static_cast<double>(result.count);
   return result;

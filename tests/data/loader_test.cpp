@@ -296,6 +296,46 @@ TEST_P(BadImages, AreSkippedAndCountedIfAsked) {
   EXPECT_EQ(loader.skipped(), 0);
 }
 
+// A batch of nothing has no loss: in training it is an error, in evaluation it adds nothing.
+TEST_P(BadImages, LeaveNoEmptyBatch) {
+  LoaderOptions options;
+  options.batch_size = 1;
+  options.skip_bad = true;
+  BatchLoader loader(data.train, options);
+  const auto order = values(epoch_order(23, 0, 0));
+  const auto place = std::find(order.begin(), order.end(), bad) - order.begin();
+  loader.start_epoch(0, place);
+  for (int again = 0; again < 2; ++again)
+    expect_error([&] { loader.next(); },
+                 {"0 of 1 files of a batch can be read, expected at least 1", "dog/103.jpg"});
+  loader.start_epoch(0, (place + 1) % 23);
+  EXPECT_EQ(loader.next()->images.size(0), 1);
+
+  options.mode = LoaderMode::evaluation;
+  BatchLoader evaluation(data.train, options);
+  EXPECT_EQ(evaluation.batches_per_epoch(), 23);
+  const auto batches = rest_of_epoch(evaluation);
+  ASSERT_EQ(batches.size(), 22u);
+  for (const Batch& batch : batches) {
+    EXPECT_EQ(batch.images.size(0), 1);
+    EXPECT_EQ(batch.step, batch.indices[0].item<std::int64_t>());  // the others keep their numbers
+  }
+  EXPECT_EQ(evaluation.skipped(), 1);
+}
+
+TEST_P(BadImages, LeaveAnImageToEachPart) {
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.skip_bad = true;
+  options.part = {0, 2};
+  BatchLoader loader(data.train, options);
+  const auto order = values(epoch_order(23, 0, 0));
+  const auto place = std::find(order.begin(), order.end(), bad) - order.begin();
+  ASSERT_LT(place, 22);  // the last image is left over
+  loader.start_epoch(0, place / 2);
+  expect_error([&] { loader.next(); }, {"1 of 2 files", "at least one for each of 2 ranks"});
+}
+
 TEST_P(BadImages, LeaveThePlacesOfTheOthersToAllParts) {
   LoaderOptions options;
   options.batch_size = 11;
