@@ -67,9 +67,10 @@ struct ImageData {
   std::string spec;                      // as it was given
   std::vector<std::string> class_names;  // [num_classes]
   std::int64_t channels = 0, height = 0, width = 0;
-  std::int64_t frames = 1;           // in a clip; 1: single images
-  std::vector<double> mean, stddev;  // [C] of pixel values in [0, 1], over the training images
-  std::int64_t patch_size = 0;       // a patch size that suits these images
+  std::int64_t frames = 1;            // in a clip; 1: single images
+  std::vector<double> mean, stddev;   // [C] of pixel values in [0, 1], over the training images
+  std::int64_t patch_size = 0;        // a patch size that suits these images
+  bool mirror_changes_class = false;  // an image flipped horizontally may belong to another class
   ImageSet train, validation;
 
   std::int64_t num_classes() const { return static_cast<std::int64_t>(class_names.size()); }

@@ -51,6 +51,8 @@ Augmenter::Augmenter(const ImageData& data, const AugmentOptions& options, std::
   check(data.frames == 1 || options.rand_augment_ops == 0,
         "AugmentOptions: rand_augment_ops must be 0 for clips, got {}: RandAugment is for single images",
         options.rand_augment_ops);
+  check(!options.flip || !data.mirror_changes_class,
+        "AugmentOptions: flip must be off for '{}': a mirrored clip belongs to another class", data.spec);
   options_.min_crop_area =
       data.train.resident() ? std::min(options.min_crop_area, data.train.min_crop_area) : 1.0;
   const NormalisationConstants constants = normalisation_constants(data.mean, data.stddev, device);

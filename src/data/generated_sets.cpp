@@ -118,6 +118,7 @@ ImageData open_motion(DataSpec& spec, const ImageDataOptions&) {
       [&](int label, std::uint64_t seed, std::uint8_t* out) { draw_motion(options, label, seed, out); },
       options.frames);
   data.patch_size = options.cell;
+  data.mirror_changes_class = true;
   return data;
 }
 
@@ -197,6 +198,7 @@ ImageData open_moving_digits(DataSpec& spec, const ImageDataOptions& options) {
     for (const char* drift : kDriftNames) data.class_names.push_back(digit + " " + drift);
   }
   data.patch_size = patch_of(size);
+  data.mirror_changes_class = kind != DigitLabels::digit;
   return data;
 }
 

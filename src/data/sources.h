@@ -1,5 +1,6 @@
 // One function for every kind of `--data`: each reads its options from the description, then opens the sets.
-// Class names, both sets and the patch size are filled in; extents, mean and deviation follow from the sets.
+// Class names, both sets, the patch size and mirror_changes_class are filled in; extents, mean and deviation
+// follow from the sets.
 #pragma once
 
 #include "data/spec.h"

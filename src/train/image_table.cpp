@@ -117,7 +117,10 @@ void check_image_table_variant(const std::string& variant, bool video) {
   const ChangedVariant changed = split_changes(variant, kFixedSettings);
   VitSettings scratch = video ? VitSettings::video() : VitSettings();
   list_settings(scratch).apply(changed.changes);
-  const std::string attention = video ? parse_video_variant(changed.name).attention : changed.name;
+  const VideoVariant parts =
+      video ? parse_video_variant(changed.name) : VideoVariant{.attention = changed.name};
+  const std::string& attention = parts.attention;
+  if (parts.joint) check_encoder_settings(Encoder::joint, changed.changes);
   if (attention.starts_with(kWalksPrefix)) {
     number_of_walks(attention);
     return;

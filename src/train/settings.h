@@ -81,6 +81,8 @@ std::string first_difference(const Settings& saved, const Settings& now,
                                                       const std::string& now)>& same);
 
 inline constexpr const char* kVideoSection = "video";  // settings of clips alone
+// Throws where a given setting has no meaning for the encoder. Files are not checked: they list all settings.
+void check_encoder_settings(Encoder encoder, const SettingValues& given);
 
 // The settings of a run as a list; it refers to `settings` and must not outlive it.
 Settings list_settings(VitSettings& settings);

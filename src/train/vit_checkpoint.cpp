@@ -88,6 +88,7 @@ VitEvaluation evaluate_vit(const std::string& path, const EvaluateOptions& optio
   const ImageData data = open_image_data(settings.data, data_options);
   ImageTaskOptions task_options = settings.task_options(data);
   task_options.model = checkpoint.model;
+  task_options.augment = {};  // evaluation has none, and other data may not allow that of training
   ImageClassification task(data, task_options);
   load_parameters(checkpoint.weights, path, "", task.parameters());
   evaluation.result = evaluate(task, settings.train_options());

@@ -126,6 +126,13 @@ Settings list_settings(VitSettings& s) {
   return list;
 }
 
+void check_encoder_settings(Encoder encoder, const SettingValues& given) {
+  if (encoder != Encoder::joint) return;
+  for (const auto& [key, value] : given)
+    check(!key.starts_with("temporal-"),
+          "--{}: is for the factorised encoder; the joint encoder has no blocks over time steps", key);
+}
+
 VitSettings VitSettings::video() {
   VitSettings settings;
   settings.data = "motion:32";
@@ -148,6 +155,7 @@ VitSettings VitSettings::from(const SettingValues& given, const std::string& con
   if (preset_name.empty() && !config_path.empty()) preset_name = Settings::peek_toml(config_path, "preset");
   if (!preset_name.empty()) settings.apply_preset(preset_name);
   list_settings(settings).apply(given, config_path);
+  check_encoder_settings(settings.model.encoder, given);
   return settings;
 }
 

@@ -326,6 +326,9 @@ TEST(TrainVivit, SaysWhatDoesNotFit) {
                   "single images, use 'topomask train vit' with it");
   expect_rejected(train("vit", clips), "holds clips, use 'topomask train vivit' with it");
   expect_rejected(train("vivit", clips, {"--encoder", "image"}), "those of a vit: use 'topomask train vit'");
+  expect_rejected(train("vivit", clips, {"--encoder", "joint", "--temporal-layers", "2"}),
+                  "--temporal-layers: is for the factorised encoder");
+  expect_rejected(train("vivit", clips, {"--flip"}), "a mirrored clip belongs to another class");
   expect_rejected(train("vivit", clips, {"--tubelet", "3"}), "tubelets of 3 frames do not divide clips of 4");
   expect_rejected(train("vivit", clips, {"--preset", "b16"}), "did you mean 'b16x2'?");
   expect_rejected(train("vit", clips, {"--tubelet", "2"}), "--tubelet");

@@ -123,7 +123,8 @@ TEST(FrameOrder, ShufflesUniformly) {
 
 // A clip is augmented as an image is, and all its frames alike.
 TEST(Clips, FramesAreAugmentedAlike) {
-  const ImageData clips = open_image_data("motion:16,frames=3,train=8,val=2");
+  ImageData clips = open_image_data("motion:16,frames=3,train=8,val=2");
+  clips.mirror_changes_class = false;  // the pixels count here, not the classes
   ImageData frames = clips;
   frames.frames = frames.train.frames = 1;
   AugmentOptions options;
@@ -147,6 +148,20 @@ TEST(Clips, FramesAreAugmentedAlike) {
   }
   options.rand_augment_ops = 1;
   expect_error([&] { Augmenter(clips, options, 5); }, {"RandAugment is for single images"});
+}
+
+TEST(Clips, AreNotFlippedWhereThatChangesTheirClass) {
+  const TemporaryFolder folder;
+  folder.write("train-images-idx3-ubyte", idx_images(20, 8));
+  folder.write("train-labels-idx1-ubyte", idx_labels(20, 3));
+  const std::string digits = "moving-digits:" + folder.path().string() + ",size=16,train=4,val=4,labels=";
+  AugmentOptions options;
+  options.flip = true;
+  for (const std::string& spec : {std::string("motion:16,train=4,val=4"), digits + "both", digits + "motion"})
+    expect_error([&] { Augmenter(open_image_data(spec), options, 0); },
+                 {"flip must be off for", spec.c_str(), "a mirrored clip belongs to another class"});
+  EXPECT_NO_THROW(Augmenter(open_image_data(digits + "digit"), options, 0));
+  EXPECT_NO_THROW(Augmenter(open_image_data("strokes:16,train=4,val=4"), options, 0));
 }
 
 // --- folders of videos -----------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 // Runs on clips: their settings, resuming to the same bits, checkpoints, the variants of the video table.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +30,9 @@ class ClipRuns : public ::testing::Test {
 };
 
 VitSettings tiny_clips(SettingValues more = {}) {
-  more.insert(more.begin(), {"temporal-attention", "grf"});
+  const bool joint = std::find(more.begin(), more.end(),
+                               std::pair<std::string, std::string>("encoder", "joint")) != more.end();
+  if (!joint) more.insert(more.begin(), {"temporal-attention", "grf"});
   return tiny_run(more, VitSettings::video());
 }
 
@@ -50,6 +54,21 @@ TEST_F(ClipRuns, SettingsSurviveTheirFile) {
   EXPECT_EQ(paper.model.temporal_layers, 4);
   expect_error([] { VitSettings::from({{"preset", "b16x2"}}); }, {"'b16x2', expected tiny, small, b16"});
   EXPECT_EQ(settings.default_folder(), "runs/vivit-grf-seed-0");
+}
+
+TEST_F(ClipRuns, AJointEncoderHasNoBlocksOverTime) {
+  for (const char* key : {"temporal-layers", "temporal-attention"}) {
+    const std::string value = key == std::string("temporal-layers") ? "2" : "grf";
+    expect_error(
+        [&] {
+          tiny_clips({{"encoder", "joint"}, {key, value}});
+        },
+        {key, "is for the factorised encoder; the joint encoder has no blocks over time steps"});
+    expect_error(
+        [&] { image_table_settings(VitSettings::video(), fmt::format("joint-grf@{}={}", key, value), 0); },
+        {key, "is for the factorised encoder"});
+    EXPECT_NO_THROW(tiny_clips({{"encoder", "factorised"}, {key, value}}));
+  }
 }
 
 TEST_F(ClipRuns, ResumeToTheSameBits) {

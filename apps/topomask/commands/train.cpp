@@ -19,6 +19,7 @@ VitSettings chosen_settings(const TrainFlags& flags) {
     // The run's settings, overridden by the command line; the library rejects what would change a result.
     settings = read_run_settings(flags.out);
     list_settings(settings).apply(*flags.given);
+    check_encoder_settings(settings.model.encoder, *flags.given);
   } else {
     settings = VitSettings::from(*flags.given, flags.config, default_settings(video));
   }
