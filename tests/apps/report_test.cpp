@@ -1,4 +1,5 @@
 // The HTML report as a file; tests/report looks at it in a browser.
+#include <ATen/ops/randint.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "report/encoding.h"
 #include "run_program.h"
 #include "topomask/particle_training.h"
+#include "topomask/safetensors.h"
 
 namespace topomask::testing {
 namespace {
@@ -95,6 +97,66 @@ TEST(Report, HoldsWhatTheRunsLeft) {
   }
   EXPECT_THAT(report["examples"][0]["image"].get<std::string>(),
               HasSubstr("data:image/png;base64,iVBORw0KGgo"));
+  EXPECT_EQ(report["example_frames"], 1);
+  EXPECT_FALSE(report.contains("examples_cut"));
+}
+
+// Rows and columns of the picture in a data URI, from its header.
+std::pair<unsigned, unsigned> size_of_png(const std::string& uri) {
+  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<unsigned> bytes;
+  const std::size_t begin = uri.find(',') + 1;
+  for (std::size_t i = begin; i < begin + 32; i += 4) {
+    unsigned group = 0;
+    for (std::size_t k = 0; k < 4; ++k) group = group << 6 | static_cast<unsigned>(digits.find(uri[i + k]));
+    for (const int shift : {16, 8, 0}) bytes.push_back(group >> shift & 255);
+  }
+  const auto number = [&](std::size_t at) {
+    return bytes[at] << 24 | bytes[at + 1] << 16 | bytes[at + 2] << 8 | bytes[at + 3];
+  };
+  return {number(20), number(16)};
+}
+
+// Longer clips and larger pictures do not make a larger page, which says what it leaves out.
+TEST(Report, CutsLargeExamples) {
+  const TemporaryDirectory folder;
+  const std::string run = folder.path("run");
+  std::vector<std::string> words = with_tiny({"train", "vivit", "--attention", "linear", "--out", run});
+  std::replace(words.begin(), words.end(), kTiny[1], std::string("motion:12,frames=4,train=16,val=8"));
+  run_json(words);
+  SafetensorsFile examples = read_safetensors(run + "/examples.safetensors");
+  const std::int64_t count = examples.tensors.at("images").size(0);
+  const auto report_of = [&](const at::Tensor& images) {
+    examples.tensors["images"] = images;
+    write_safetensors(run + "/examples.safetensors", examples);
+    run_json({"report", run});
+    return data_of(read_whole_file(run + "/report.html"));
+  };
+  const auto noise = [](std::vector<std::int64_t> sizes) {
+    return at::randint(256, sizes, at::TensorOptions().dtype(at::kByte));
+  };
+  const nlohmann::json small = report_of(noise({count, 4, 1, 12, 12}));
+  EXPECT_EQ(small["example_frames"], 4);
+  EXPECT_FALSE(small.contains("examples_cut"));
+  EXPECT_EQ(size_of_png(small["examples"][0]["image"]), std::pair(12u, 4 * 12u));
+
+  const nlohmann::json large = report_of(noise({count, 40, 3, 150, 301}));
+  EXPECT_EQ(large["example_frames"], 16);
+  EXPECT_EQ(large["examples_cut"],
+            "To keep this page small, each clip is shown with 16 of its 40 frames and 75 x 151 of its 150 x "
+            "301 pixels.");
+  // 16 * 75 * 151 is below 2^18.
+  EXPECT_EQ(size_of_png(large["examples"][0]["image"]), std::pair(75u, 16 * 151u));
+  EXPECT_EQ(large["examples"].size(), static_cast<std::size_t>(count));
+  EXPECT_LT(fs::file_size(run + "/report.html"), fs::file_size(run + "/examples.safetensors") / 4);
+
+  const nlohmann::json long_clips = report_of(noise({count, 17, 1, 12, 12}));
+  EXPECT_EQ(long_clips["examples_cut"],
+            "To keep this page small, each clip is shown with 16 of its 17 frames.");
+  const nlohmann::json images = report_of(noise({count, 3, 1024, 1024}));
+  EXPECT_EQ(images["examples_cut"],
+            "To keep this page small, each image is shown with 512 x 512 of its 1024 x 1024 pixels.");
+  EXPECT_EQ(size_of_png(images["examples"][0]["image"]), std::pair(512u, 512u));
 }
 
 // Of one run, and with standard errors of an experiment.

@@ -111,7 +111,10 @@ Json collect_report(const std::string& folder) {
   report["command"] = origin.command;
   report["machine"] = origin.machine;
   report["config"] = read_text(fs::path(folder) / kConfigFile);
-  report["examples"] = collect_examples((fs::path(folder) / runs.front().folder).string());
+  Examples examples = collect_examples((fs::path(folder) / runs.front().folder).string());
+  report["examples"] = std::move(examples.list);
+  report["example_frames"] = examples.frames;
+  if (!examples.cut.empty()) report["examples_cut"] = examples.cut;
   report["variants"] = summarise_runs(runs)["variants"];
   const std::size_t mask_bytes = kMaskBytes / report["variants"].size();
   for (Json& row : report["variants"]) add_details(row, runs, folder, mask_bytes, report["examples"]);

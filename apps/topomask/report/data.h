@@ -16,7 +16,8 @@ namespace topomask::cli {
 //                  "masks": {"walks", "layers": [{"layer", "grid", "heads": [{"used", "exact", "error"}]}]}
 //                  or null, "predictions": [{"top": [[class, probability], ...]}] or null}]}
 //
-// Of clips there are also "frames" and "tubelet", and an image holds all frames side by side.
+// Of clips there are also "frames" and "tubelet", and an image holds "example_frames" of the frames side by
+// side. "examples_cut" says what examples have lost to keep the page small.
 //
 // Curves are means over seeds; masks and predictions are those of a variant's first seed. A mask is
 // {"max", "bytes"}: N x N bytes b for max (b / 255)^2, deflated, in base 64. Masks of many patches are kept

@@ -1,6 +1,8 @@
 #include "report/pictures.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,6 +24,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLikeliest = 3;
+// Of one example in a page. A run keeps 24: these are at most 18 MB of RGB before compression.
+constexpr std::int64_t kExampleFrames = 16, kExamplePixels = std::int64_t{1} << 18;
 
 struct RunFile {
   std::string path;
@@ -102,10 +106,41 @@ Json parse_grid(const std::string& text, std::int64_t tokens, const std::string&
   return grid;
 }
 
-// [C, H, W] bytes to a data URI, [T, C, H, W] to one with all frames side by side; of images that are neither
-// grey nor RGB the first channel.
-std::string encode_image(const at::Tensor& given) {
-  const at::Tensor image = given.dim() == 3 ? given : given.permute({1, 2, 0, 3}).flatten(2);  // [C, H, T W]
+// How many frames of an example a page holds, and at which size.
+struct ExampleSize {
+  std::int64_t frames, height, width;
+
+  ExampleSize(std::int64_t all_frames, std::int64_t all_rows, std::int64_t all_columns)
+      : frames(std::min(all_frames, kExampleFrames)), height(all_rows), width(all_columns) {
+    for (std::int64_t scale = 2; frames * height * width > kExamplePixels; ++scale)
+      height = (all_rows + scale - 1) / scale, width = (all_columns + scale - 1) / scale;
+  }
+
+  // [T, C, H, W] bytes. Frames are taken at equal distances, pixels are means.
+  at::Tensor fit(const at::Tensor& clip) const {
+    at::Tensor fitting = clip;
+    if (frames < clip.size(0))
+      fitting = clip.index_select(0, at::arange(frames, at::kLong).mul(clip.size(0)).floor_divide(frames));
+    if (height == clip.size(2) && width == clip.size(3)) return fitting;
+    return at::adaptive_avg_pool2d(fitting.to(at::kFloat), {height, width}).round().to(at::kByte);
+  }
+
+  std::string describe_cut(const at::Tensor& images, bool clips) const {
+    std::vector<std::string> parts;
+    if (frames < images.size(1)) parts.push_back(fmt::format("{} of its {} frames", frames, images.size(1)));
+    if (height < images.size(3) || width < images.size(4))
+      parts.push_back(
+          fmt::format("{} x {} of its {} x {} pixels", height, width, images.size(3), images.size(4)));
+    if (parts.empty()) return "";
+    return fmt::format("To keep this page small, each {} is shown with {}.", clips ? "clip" : "image",
+                       fmt::join(parts, " and "));
+  }
+};
+
+// [T, C, H, W] bytes to a data URI with all frames side by side; of images that are neither grey nor RGB the
+// first channel.
+std::string encode_frames(const at::Tensor& clip) {
+  const at::Tensor image = clip.permute({1, 2, 0, 3}).flatten(2);  // [C, H, T W]
   const int channels = image.size(0) == 3 ? 3 : 1;
   const at::Tensor pixels = image.slice(0, 0, channels).permute({1, 2, 0}).contiguous();
   return "data:image/png;base64," +
@@ -164,18 +199,22 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
   return {{"walks", settings.model.mask.num_walks}, {"layers", std::move(all)}};
 }
 
-Json collect_examples(const std::string& run_folder) {
-  Json examples = Json::array();
+Examples collect_examples(const std::string& run_folder) {
+  Examples examples;
   const std::optional<RunFile> file = read_if_there(run_folder, kExamplesFile);
   if (!file) return examples;
-  const at::Tensor images = file->images();
+  const bool clips = file->images().dim() == 5;
+  const at::Tensor images = clips ? file->images() : file->images().unsqueeze(1);  // [K, T, C, H, W]
   check(images.numel() > 0 || images.size(0) == 0, "{}: 'images' are empty", file->path);
   const at::Tensor labels = file->tensor("labels", {images.size(0)}, at::kLong),
                    indices = file->tensor("indices", {images.size(0)}, at::kLong);
+  const ExampleSize size(images.size(1), images.size(3), images.size(4));
   for (std::int64_t i = 0; i < images.size(0); ++i)
-    examples.push_back({{"index", indices[i].item<std::int64_t>()},
-                        {"label", labels[i].item<std::int64_t>()},
-                        {"image", encode_image(images[i])}});
+    examples.list.push_back({{"index", indices[i].item<std::int64_t>()},
+                             {"label", labels[i].item<std::int64_t>()},
+                             {"image", encode_frames(size.fit(images[i]))}});
+  examples.frames = size.frames;
+  examples.cut = size.describe_cut(images, clips);
   return examples;
 }
 

@@ -12,7 +12,7 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Clips have several frames, side by side in one picture.
+// Clips have several frames; `example_frames` of them stand side by side in one picture.
 const frameCount = report.frames ?? 1;
 const sampleName = frameCount > 1 ? 'clip' : 'image';
 // Of a factorised video model the layers after those over patches are over moments.

@@ -12,8 +12,8 @@ function countRight(number) {
 
 // A clip plays; whoever prefers less motion sees its frames one after the other in a strip.
 function picture(source, alternative) {
-  if (frameCount === 1) return element('img', {src: source, alt: alternative});
-  const style = `background-image: url(${source}); --frames: ${frameCount}`;
+  if (report.example_frames === 1) return element('img', {src: source, alt: alternative});
+  const style = `background-image: url(${source}); --frames: ${report.example_frames}`;
   return element('div', {class: 'clip', role: 'img', 'aria-label': alternative, style});
 }
 
@@ -52,5 +52,8 @@ function startExamples() {
   }
   fillSelect(byId('example-variant'), rows.map(({variant}) => [variant, variant]), 'grf');
   for (const id of ['example-variant', 'example-filter']) byId(id).addEventListener('change', showExamples);
+  const cut = byId('example-cut');
+  cut.textContent = report.examples_cut ?? '';
+  cut.hidden = !report.examples_cut;
   showExamples();
 }

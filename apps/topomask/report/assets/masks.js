@@ -95,7 +95,7 @@ function makePicker() {
   if (report.examples.length > 0 && mapState.grid.length < 3) {
     picker.style.backgroundImage = `url(${report.examples[0].image})`;
     // Of a clip, whose frames stand side by side: one under its patches, all under its moments.
-    if (mapState.grid.length === 2) picker.style.backgroundSize = `${100 * frameCount}% 100%`;
+    if (mapState.grid.length === 2) picker.style.backgroundSize = `${100 * report.example_frames}% 100%`;
   }
   return picker;
 }
