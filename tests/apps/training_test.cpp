@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cctype>
 #include <csignal>
 #include <filesystem>
@@ -16,6 +17,9 @@
 #include "run_program.h"
 #include "running_program.h"
 #include "topomask/safetensors.h"
+#ifdef TOPOMASK_FFMPEG
+#include "data/encoded_video.h"
+#endif
 
 namespace topomask::testing {
 namespace {
@@ -334,6 +338,90 @@ TEST(TrainVivit, SaysWhatDoesNotFit) {
   expect_rejected(train("vit", clips, {"--tubelet", "2"}), "--tubelet");
   expect_rejected(train("vivit", "video-folder:" + folder.path("none")), "--data: ");
 }
+
+TEST(TrainVivit, TakesMovingDigits) {
+  const TemporaryDirectory folder;
+  fs::create_directories(folder.path("digits"));
+  folder.write("digits/train-images-idx3-ubyte", idx_images(60, 8));
+  folder.write("digits/train-labels-idx1-ubyte", idx_labels(60, 3));
+  const auto train = [&](const std::string& out, const std::string& options) {
+    return with({"train", "vivit", "--out", folder.path(out), "--epochs", "1", "--data",
+                 "moving-digits:" + folder.path("digits") + ",size=12,frames=4,train=32,val=16" + options},
+                kSizes);
+  };
+  const nlohmann::json both = run_json(train("both", ""));
+  EXPECT_EQ(both["classes"].size(), 12u);
+  EXPECT_EQ(both["classes"][1], "0 left");
+  EXPECT_EQ(both["frames"], 4);
+  EXPECT_EQ(both["training_images"], 32);
+  EXPECT_EQ(both["validation_images"], 16);
+  const nlohmann::json again = run_json({"eval", "--checkpoint", folder.path("both/last.safetensors")});
+  EXPECT_EQ(again["accuracy"], both["accuracy"]);
+  expect_rejected(with(train("flipped", ""), {"--flip"}), "a mirrored clip belongs to another class");
+  EXPECT_EQ(run_json(with(train("digit", ",labels=digit"), {"--flip"}))["classes"].size(), 3u);
+  expect_rejected(train("speed", ",labels=speed"), "labels=both, digit or motion");
+}
+
+#ifdef TOPOMASK_FFMPEG
+class VideoFiles : public ::testing::Test {
+ protected:
+  // Three clips of each class and part: bright ones and dark ones.
+  VideoFiles() {
+    for (const char* part : {"train", "val"}) {
+      for (const auto& [name, level] : {std::pair("bright", 200), std::pair("dark", 40)}) {
+        const std::string path = folder.path(std::string("videos/") + part + "/" + name);
+        fs::create_directories(path);
+        for (const auto& [file, format] :
+             {std::pair("/0.mp4", "mp4"), std::pair("/1.mkv", "matroska"), std::pair("/2.avi", "avi")})
+          write_video(path + file, {.width = 24, .height = 16, .frames = 6, .format = format},
+                      [level = level](int) { return level; });
+      }
+    }
+  }
+
+  std::vector<std::string> train(const std::string& out, const std::vector<std::string>& more = {}) const {
+    return with(with({"train", "vivit", "--out", folder.path(out), "--epochs", "2", "--patch", "8", "--data",
+                      "video-folder:" + folder.path("videos") + ",frames=4,stride=1,size=16"},
+                     kSizes),
+                more);
+  }
+
+  TemporaryDirectory folder;
+};
+
+TEST_F(VideoFiles, AreTrainedOnAndEvaluated) {
+  const nlohmann::json result = run_json(train("run"));
+  EXPECT_EQ(result["classes"], nlohmann::json::array({"bright", "dark"}));
+  EXPECT_EQ(result["frames"], 4);
+  EXPECT_EQ(result["grid"], nlohmann::json({2, 2}));
+  EXPECT_EQ(result["training_images"], 6);
+  EXPECT_EQ(result["validation_images"], 6);
+  EXPECT_EQ(result["skipped_images"], 0);
+  const nlohmann::json last = run_json({"eval", "--checkpoint", folder.path("run/last.safetensors")});
+  EXPECT_EQ(last["accuracy"], result["accuracy"]);
+  EXPECT_EQ(last["loss"], result["loss"]);
+  // Stopped after a step and resumed, with other threads to decode: the same bits.
+  EXPECT_EQ(run_program(train("stopped", {"--time-limit", "0.001", "--quiet"})).status, 130);
+  run_json({"train", "vivit", "--resume", "--out", folder.path("stopped"), "--workers", "3"});
+  const SafetensorsFile a = read_safetensors(folder.path("run/last.safetensors")),
+                        b = read_safetensors(folder.path("stopped/last.safetensors"));
+  for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
+}
+
+TEST_F(VideoFiles, BadOnesAreErrorsOrSkippedAndCounted) {
+  folder.write("videos/train/dark/0.mp4", "not a video");
+  folder.write("videos/val/bright/1.mkv", "not a video");
+  expect_rejected(train("run"), "dark/0.mp4' is no MP4");
+  const nlohmann::json result = run_json(train("run", {"--skip-bad"}));
+  EXPECT_EQ(result["training_images"], 6);
+  EXPECT_EQ(result["validation_images"], 5);
+  EXPECT_EQ(result["skipped_images"], 2);
+  // A batch of the bad file alone has nothing to learn from.
+  std::vector<std::string> one_by_one = train("one", {"--skip-bad"});
+  *std::next(std::find(one_by_one.begin(), one_by_one.end(), "--batch")) = "1";
+  expect_rejected(one_by_one, "0 of 1 files of a batch can be read");
+}
+#endif
 
 TEST(VideoTable, HasItsVariantsAndControls) {
   const TemporaryDirectory folder;
