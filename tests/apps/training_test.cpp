@@ -380,10 +380,11 @@ class VideoFiles : public ::testing::Test {
   }
 
   std::vector<std::string> train(const std::string& out, const std::vector<std::string>& more = {}) const {
-    return with(with({"train", "vivit", "--out", folder.path(out), "--epochs", "2", "--patch", "8", "--data",
-                      "video-folder:" + folder.path("videos") + ",frames=4,stride=1,size=16"},
-                     kSizes),
-                more);
+    return with(
+        with({"train", "vivit", "--out", folder.path(out), "--epochs", "2", "--patch", "8", "--threads", "1",
+              "--data", "video-folder:" + folder.path("videos") + ",frames=4,stride=1,size=16"},
+             kSizes),
+        more);
   }
 
   TemporaryDirectory folder;
@@ -402,7 +403,8 @@ TEST_F(VideoFiles, AreTrainedOnAndEvaluated) {
   EXPECT_EQ(last["loss"], result["loss"]);
   // Stopped after a step and resumed, with other threads to decode: the same bits.
   EXPECT_EQ(run_program(train("stopped", {"--time-limit", "0.001", "--quiet"})).status, 130);
-  run_json({"train", "vivit", "--resume", "--out", folder.path("stopped"), "--workers", "3"});
+  run_json(
+      {"train", "vivit", "--resume", "--out", folder.path("stopped"), "--workers", "3", "--threads", "1"});
   const SafetensorsFile a = read_safetensors(folder.path("run/last.safetensors")),
                         b = read_safetensors(folder.path("stopped/last.safetensors"));
   for (const auto& [key, tensor] : a.tensors) EXPECT_TRUE(tensor.equal(b.tensors.at(key))) << key;
