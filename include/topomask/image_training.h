@@ -35,7 +35,9 @@ struct MaskSnapshot {
   at::Tensor key_f;                // the same of the keys, where they have their own
   at::Tensor used;   // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens;
                      // undefined where the masks of all layers are too large to write out
-  at::Tensor exact;  // [heads, N, N] float32: the same without sampling; undefined where nothing is sampled
+  // [heads, N, N] float32: what infinitely many walks would give, sum_k alpha_k W^k or, without importance
+  // weights, their own expectation (estimated_target); undefined where nothing is sampled.
+  at::Tensor exact;
 };
 
 // What the model says about some validation images.

@@ -101,6 +101,9 @@ struct VitOptions {
   std::int64_t total_layers() const {
     return layers + (encoder == Encoder::factorised ? temporal_layers : 0);
   }
+  AttentionVariant attention_of(std::int64_t layer) const {
+    return layer < layers ? attention : temporal_attention;
+  }
 };
 // Throws, in the words of the options, where the sizes do not fit each other.
 void check_vit_options(const VitOptions& options);

@@ -53,6 +53,9 @@ KernelError measure_kernel_error(const Graph& graph, const NodeKernel& kernel, c
 // ensembles): sum_k alpha_k W^k of the modulation truncated at max_hops, or its ad-hoc counterpart; [N, N]
 // float64.
 at::Tensor estimated_target(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options);
+// The same with a given f of the queries and of the keys; one-hot keys have none, theirs is not read.
+at::Tensor estimated_target(const Graph& graph, std::vector<double> query_f, std::vector<double> key_f,
+                            const FeatureOptions& options);
 // The modulation that the options' query features need: f for symmetric ensembles, alpha for asymmetric ones.
 std::vector<double> feature_modulation(const NodeKernel& kernel, const FeatureOptions& options);
 // The same for the key features: f again, or {1} for the one-hot keys of asymmetric ensembles.

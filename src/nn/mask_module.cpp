@@ -260,22 +260,9 @@ class NeighbourModule final : public MaskModule {
   at::Tensor matrix_;
 };
 
-FeatureOptions feature_options(AttentionVariant variant, const MaskOptions& options, const MaskSite& site) {
-  FeatureOptions features;
-  features.walks.num_walks = options.num_walks;
-  features.walks.p_halt = options.p_halt;
-  features.walks.max_hops = options.max_hops;
-  features.walks.coupling = options.coupling;
-  // One ensemble for each layer and, through GrfMask::per_head, for each head.
-  features.walks.seed = layer_walk_seed(options, site.layer);
-  features.importance_weights = has_importance_weights(variant);
-  features.ensembles = mask_ensembles(variant, options);
-  return features;
-}
-
 std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const MaskOptions& options,
                                              const MaskSite& site, const Graph& graph) {
-  const FeatureOptions features = feature_options(variant, options, site);
+  const FeatureOptions features = layer_walks(variant, options, site.layer);
   const at::Tensor f = first_f(site.heads, options.max_hops, options.key_f);
   const auto walks = options.share_walks ? std::make_shared<GrfMask>(graph, features, f)
                                          : GrfMask::per_head(graph, features, f);

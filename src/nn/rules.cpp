@@ -66,6 +66,22 @@ std::uint64_t layer_walk_seed(const MaskOptions& options, std::int64_t layer) {
   return options.share_walks ? options.seed : derive_seed(options.seed, static_cast<std::uint64_t>(layer));
 }
 
+FeatureOptions layer_walks(AttentionVariant variant, const MaskOptions& options, std::int64_t layer) {
+  FeatureOptions features;
+  features.walks.num_walks = options.num_walks;
+  features.walks.p_halt = options.p_halt;
+  features.walks.max_hops = options.max_hops;
+  features.walks.coupling = options.coupling;
+  features.walks.seed = layer_walk_seed(options, layer);
+  features.importance_weights = has_importance_weights(variant);
+  features.ensembles = mask_ensembles(variant, options);
+  return features;
+}
+
+bool has_walks(AttentionVariant variant) {
+  return has_f(variant) && variant != AttentionVariant::power_series;
+}
+
 std::uint64_t layer_feature_seed(std::uint64_t seed, std::int64_t layer) {
   return derive_seed(seed, static_cast<std::uint64_t>(layer));
 }

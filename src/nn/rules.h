@@ -34,6 +34,9 @@ std::optional<VariantParameter> mask_parameter(AttentionVariant variant, const M
 at::Tensor initial_f(int max_hops);
 // Of the walks of a layer. With walks of their own, its heads derive theirs from it (GrfMask::per_head).
 std::uint64_t layer_walk_seed(const MaskOptions& options, std::int64_t layer);
+// The walks of a layer, of a variant that has some.
+FeatureOptions layer_walks(AttentionVariant variant, const MaskOptions& options, std::int64_t layer);
+bool has_walks(AttentionVariant variant);
 // Of the projections of a performer's layer; `seed` is that of the weights.
 std::uint64_t layer_feature_seed(std::uint64_t seed, std::int64_t layer);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/check.h"
 #include "core/parallel.h"
@@ -17,12 +18,19 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Hops that no walk reaches (S(k) = 0) add nothing to the estimate.
-std::vector<double> reachable(std::vector<double> modulation, const std::vector<double>& survival) {
-  for (std::size_t k = 0; k < modulation.size(); ++k) {
-    if (survival[k] == 0) modulation[k] = 0;
+// The coefficients of E[Phi]: f_k of W^k, or without importance weights, where a visit counts its probability,
+// f_k S(k) of P^k (Eq. 21). Hops that no walk reaches (S(k) = 0) add nothing.
+std::vector<double> expected_hops(std::vector<double> f, const FeatureOptions& options) {
+  const std::vector<double> survival = survival_function(options.walks);
+  f.resize(std::min(f.size(), survival.size()));
+  for (std::size_t k = 0; k < f.size(); ++k) {
+    if (!options.importance_weights) {
+      f[k] *= survival[k];
+    } else if (survival[k] == 0) {
+      f[k] = 0;
+    }
   }
-  return modulation;
+  return f;
 }
 
 // The transition matrix of one step, as a graph.
@@ -98,23 +106,29 @@ std::vector<double> key_modulation(const NodeKernel& kernel, const FeatureOption
 
 at::Tensor estimated_target(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options) {
   check_walk_options(options.walks);
+  return estimated_target(graph, feature_modulation(kernel, options), key_modulation(kernel, options),
+                          options);
+}
+
+at::Tensor estimated_target(const Graph& graph, std::vector<double> query_f, std::vector<double> key_f,
+                            const FeatureOptions& options) {
+  check_walk_options(options.walks);
   check(graph.num_nodes() <= kMaxDenseNodes,
         "estimated_target: a dense mask is limited to {} nodes, the graph has {}", kMaxDenseNodes,
         graph.num_nodes());
-  const std::vector<double> survival = survival_function(options.walks);
-  std::vector<double> modulation = reachable(feature_modulation(kernel, options), survival);
   const bool one_hot_keys = options.ensembles == Ensembles::asymmetric;
+  const std::vector<double> query_hops = expected_hops(std::move(query_f), options),
+                            key_hops = expected_hops(std::move(key_f), options);
   if (options.importance_weights) {
-    // E[Phi] = sum_k f_k W^k and E[Psi]^T is the same, as the key walks run on the transpose.
-    const at::Tensor root = dense_power_series(graph, modulation);
-    return one_hot_keys ? root : root.matmul(root);
+    const at::Tensor query = dense_power_series(graph, query_hops);
+    if (one_hot_keys) return query;
+    // The key walks run on the transpose, so that E[Psi]^T is a series of W again.
+    return query.matmul(key_hops == query_hops ? query : dense_power_series(graph, key_hops));
   }
-  // Without importance weights a visit counts its probability: S(k) P^k instead of W^k (Eq. 21).
-  for (std::size_t k = 0; k < modulation.size(); ++k) modulation[k] *= survival[k];
-  const at::Tensor query = dense_power_series(step_probabilities(graph, options.walks.step), modulation);
+  const at::Tensor query = dense_power_series(step_probabilities(graph, options.walks.step), query_hops);
   if (one_hot_keys) return query;
   const Graph reversed = graph.is_symmetric() ? graph : graph.transposed();
-  return query.matmul(dense_power_series(step_probabilities(reversed, options.walks.step), modulation).t());
+  return query.matmul(dense_power_series(step_probabilities(reversed, options.walks.step), key_hops).t());
 }
 
 KernelError measure_kernel_error(const Graph& graph, const NodeKernel& kernel, const FeatureOptions& options,

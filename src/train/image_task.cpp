@@ -9,6 +9,7 @@
 #include "topomask/image_training.h"
 #include "topomask/kernels.h"
 #include "topomask/models.h"
+#include "topomask/theory.h"
 #include "train/data_clock.h"
 #include "train/module_parameters.h"
 
@@ -65,13 +66,14 @@ std::vector<double> terms_of(const at::Tensor& f) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-// sum_k alpha_k W^k for every head, what walks without end would give, or its magnitude.
-at::Tensor exact_masks(const MaskSnapshot& mask, bool asymmetric, bool absolute, const Graph& graph) {
+// What infinitely many of these walks would give every head, or its magnitude.
+at::Tensor exact_masks(const MaskSnapshot& mask, const FeatureOptions& walks, bool absolute,
+                       const Graph& graph) {
   std::vector<at::Tensor> heads;
   for (std::int64_t head = 0; head < mask.f.size(0); ++head) {
     const std::vector<double> f = terms_of(mask.f[head]);
     const std::vector<double> key_f = mask.key_f.defined() ? terms_of(mask.key_f[head]) : f;
-    const at::Tensor matrix = dense_power_series(graph, asymmetric ? f : convolve(f, key_f));
+    const at::Tensor matrix = estimated_target(graph, f, key_f, walks);
     heads.push_back((absolute ? matrix.abs() : matrix).to(at::kFloat));
   }
   return at::stack(heads);
@@ -239,8 +241,9 @@ std::vector<MaskSnapshot> ImageClassification::masks() const {
           snapshot.key_f = snapshot.f.select(1, 1);
           snapshot.f = snapshot.f.select(1, 0);
         }
-        const bool asymmetric = mask_ensembles(stack.attention, options.mask) == Ensembles::asymmetric;
-        if (written_out) snapshot.exact = exact_masks(snapshot, asymmetric, options.mask.absolute, graph);
+        if (written_out && has_walks(stack.attention) && graph.num_nodes() <= kMaxDenseNodes)
+          snapshot.exact = exact_masks(snapshot, layer_walks(stack.attention, options.mask, layer),
+                                       options.mask.absolute, graph);
       }
       result.push_back(std::move(snapshot));
     }

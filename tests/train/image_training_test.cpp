@@ -103,6 +103,36 @@ TEST_F(ImageTraining, ShowsTheMasksItUses) {
   EXPECT_TRUE(ImageClassification(data, small_task(data, AttentionVariant::softmax)).masks().empty());
 }
 
+// Ad-hoc walks do not estimate the power series; each kind of walks comes near to what it does estimate.
+TEST_F(ImageTraining, ShowsWhatItsWalksEstimate) {
+  const ImageData data = open_image_data("strokes:16,train=32,val=8");
+  for (const AttentionVariant variant :
+       {AttentionVariant::ad_hoc, AttentionVariant::grf_asymmetric, AttentionVariant::softmax_grf_bias}) {
+    for (const bool key_f : {false, true}) {
+      if (key_f && variant == AttentionVariant::grf_asymmetric) continue;  // one-hot keys have no f
+      SCOPED_TRACE(attention_variant_name(variant) + (key_f ? ", key f" : ""));
+      ImageTaskOptions options = small_task(data, variant);
+      options.model.mask.num_walks = 20000;
+      options.model.mask.max_hops = 3;
+      options.model.mask.p_halt = 0.3;
+      options.model.mask.key_f = key_f;
+      ImageClassification task(data, options);
+      for (const NamedParameter& parameter : task.parameters()) {
+        if (parameter.kind != ParameterKind::mask) continue;
+        at::Tensor f = parameter.tensor.detach();
+        f.mul_(at::linspace(1, 0.4, f.size(-1)));
+        if (key_f) f.select(1, 1).mul_(at::linspace(1, 0.7, f.size(-1)));
+      }
+      for (const MaskSnapshot& mask : task.masks())
+        EXPECT_LT(((mask.used - mask.exact).norm() / mask.exact.norm()).item<double>(), 0.03) << mask.layer;
+    }
+  }
+  // Nothing is sampled here.
+  EXPECT_FALSE(ImageClassification(data, small_task(data, AttentionVariant::power_series))
+                   .masks()[0]
+                   .exact.defined());
+}
+
 // Motion is learned; without the order of its frames, a clip says nothing.
 TEST_F(ImageTraining, LearnsMotionFromTheOrderOfFramesAlone) {
   const ImageData data = open_image_data("motion:16,surplus=6,noise=0,train=1024,val=512");
