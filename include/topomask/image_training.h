@@ -33,8 +33,8 @@ struct MaskSnapshot {
   std::vector<std::int64_t> grid;  // of the layer's tokens: rows and columns, moments, or all three
   at::Tensor f;                    // [heads, max_hops + 1] float32; undefined where the mask has none
   at::Tensor key_f;                // the same of the keys, where they have their own
-  at::Tensor used;   // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens;
-                     // undefined where the masks of all layers are too large to write out
+  at::Tensor used;  // [heads, N, N] float32: |M| as attention multiplies with it, without global tokens;
+                    // undefined where the masks of all layers are too large to write out
   // [heads, N, N] float32: what infinitely many walks would give, sum_k alpha_k W^k or, without importance
   // weights, their own expectation (estimated_target); undefined where nothing is sampled.
   at::Tensor exact;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The coefficients of E[Phi]: f_k of W^k, or without importance weights, where a visit counts its probability,
-// f_k S(k) of P^k (Eq. 21). Hops that no walk reaches (S(k) = 0) add nothing.
+// The coefficients of E[Phi]: f_k of W^k, or without importance weights, where a visit counts its
+// probability, f_k S(k) of P^k (Eq. 21). Hops that no walk reaches (S(k) = 0) add nothing.
 std::vector<double> expected_hops(std::vector<double> f, const FeatureOptions& options) {
   const std::vector<double> survival = survival_function(options.walks);
   f.resize(std::min(f.size(), survival.size()));

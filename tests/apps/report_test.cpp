@@ -1,10 +1,13 @@
 // The HTML report as a file; tests/report looks at it in a browser.
+#include <ATen/ATen.h>
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -40,6 +43,33 @@ nlohmann::json data_of(const std::string& page) {
   const std::string mark = "<script type=\"application/json\" id=\"report-data\">";
   const std::size_t begin = page.find(mark) + mark.size();
   return nlohmann::json::parse(page.substr(begin, page.find("</script", begin) - begin));
+}
+
+// The `count` numbers of a mask, as the page reads them.
+std::vector<double> values_of(const nlohmann::json& mask, std::size_t count) {
+  std::string packed;
+  std::uint32_t group = 0;
+  int bits = 0;
+  for (const char digit : mask["bytes"].get<std::string>()) {
+    if (digit == '=') break;
+    static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    group = group << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    packed += static_cast<char>(group >> bits & 255);
+  }
+  std::vector<std::uint8_t> bytes(count);
+  uLongf size = count;
+  EXPECT_EQ(uncompress(bytes.data(), &size, reinterpret_cast<const Bytef*>(packed.data()), packed.size()),
+            Z_OK);
+  EXPECT_EQ(size, count);
+  std::vector<double> values;
+  for (const std::uint8_t byte : bytes) {
+    const double root = mask["signed"] ? (byte - 128) / 127.0 : byte / 255.0;
+    values.push_back(mask["max"].get<double>() * root * std::abs(root));
+  }
+  return values;
 }
 
 std::vector<double> metric(const std::string& run, const char* key) {
@@ -87,6 +117,8 @@ TEST(Report, HoldsWhatTheRunsLeft) {
             nlohmann::json::parse(read_whole_file(out + "/grf/seed-1/result.json"))["f"]);
   const nlohmann::json& head = grf["masks"]["layers"][0]["heads"][0];
   EXPECT_TRUE(head.contains("exact"));
+  EXPECT_EQ(head["used"]["signed"], false);
+  EXPECT_EQ(grf["masks"]["layers"][0]["attention"], "grf");
   EXPECT_GT(head["error"].get<double>(), 0);
   EXPECT_EQ(grf["masks"]["walks"], 20);
   EXPECT_FALSE(series["masks"]["layers"][0]["heads"][0].contains("exact"));  // it is the exact one
@@ -214,6 +246,35 @@ TEST(Report, HoldsEveryScoreOfParticles) {
     EXPECT_THAT(line, HasSubstr(fmt::format("', {:g}, {}, ", score->shown_factor, score->digits)));
   }
   EXPECT_EQ(titles, step_scores().size());
+}
+
+TEST(Report, KeepsTheSignsOfAMask) {
+  const TemporaryDirectory folder;
+  run_json(
+      with_tiny({"train", "vit", "--attention", "ad-hoc", "--no-absolute", "--out", folder.path("run")}));
+  const std::string path = folder.path("run/masks.safetensors");
+  SafetensorsFile masks = read_safetensors(path);
+  at::Tensor& used = masks.tensors.at("layer.0.used");  // [heads, N, N]
+  at::Tensor values = at::linspace(-1, 3, used.numel()).view(used.sizes());
+  values[1].abs_();
+  used = values.to(at::kHalf);
+  write_safetensors(path, masks);
+  ASSERT_EQ(run_program({"report", folder.path("run"), "--quiet"}).status, 0);
+  const nlohmann::json layer =
+      data_of(read_whole_file(folder.path("run/report.html")))["variants"][0]["masks"]["layers"][0];
+  EXPECT_EQ(layer["attention"], "ad-hoc");
+  EXPECT_TRUE(layer["heads"][0].contains("exact"));  // what these walks estimate
+  for (std::int64_t head = 0; head < 2; ++head) {
+    const nlohmann::json& shown = layer["heads"][static_cast<std::size_t>(head)]["used"];
+    EXPECT_EQ(shown["signed"], head == 0);
+    const at::Tensor expected = values[head].flatten();
+    const std::vector<double> got = values_of(shown, static_cast<std::size_t>(expected.numel()));
+    const double step =
+        shown["max"].get<double>() / (head == 0 ? 127 : 255);  // half a step of the root, twice
+    for (std::int64_t i = 0; i < expected.numel(); ++i)
+      ASSERT_NEAR(got[static_cast<std::size_t>(i)], expected[i].item<double>(), 1.3 * step)
+          << head << ", " << i;
+  }
 }
 
 TEST(Report, RefersToNothingOutside) {

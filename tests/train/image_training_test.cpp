@@ -128,9 +128,8 @@ TEST_F(ImageTraining, ShowsWhatItsWalksEstimate) {
     }
   }
   // Nothing is sampled here.
-  EXPECT_FALSE(ImageClassification(data, small_task(data, AttentionVariant::power_series))
-                   .masks()[0]
-                   .exact.defined());
+  EXPECT_FALSE(
+      ImageClassification(data, small_task(data, AttentionVariant::power_series)).masks()[0].exact.defined());
 }
 
 // Motion is learned; without the order of its frames, a clip says nothing.

@@ -13,15 +13,17 @@ namespace topomask::cli {
 //    "variants": [{"variant", "attention", "seeds", "accuracy_mean", ... as in results.json,
 //                  "curves": {"accuracy": {"epoch": [], "mean": [], "se": [] or null}, ...},
 //                  "modulation": [{"seed", "layers": [layer][head][k], "numbers": of these layers, or null}],
-//                  "masks": {"walks", "layers": [{"layer", "grid", "heads": [{"used", "exact", "error"}]}]}
-//                  or null, "predictions": [{"top": [[class, probability], ...]}] or null}]}
+//                  "masks": {"walks", "layers": [{"layer", "attention", "grid",
+//                                                 "heads": [{"used", "exact", "error"}]}]} or null,
+//                  "predictions": [{"top": [[class, probability], ...]}] or null}]}
 //
 // Of clips there are also "frames" and "tubelet", and an image holds "example_frames" of the frames side by
 // side. "examples_cut" says what examples have lost to keep the page small.
 //
 // Curves are means over seeds; masks and predictions are those of a variant's first seed. A mask is
-// {"max", "bytes"}: N x N bytes b for max (b / 255)^2, deflated, in base 64. Masks of many patches are kept
-// for some of the layers, or not at all.
+// {"max", "signed", "bytes"}: N x N bytes b for max (b / 255)^2 or, where some entries are negative, max s
+// |s| with s = (b - 128) / 127, deflated, in base 64. Masks of many patches are kept for some of the layers,
+// or not at all.
 nlohmann::ordered_json collect_report(const std::string& folder);
 
 }  // namespace topomask::cli

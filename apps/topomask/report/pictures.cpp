@@ -60,13 +60,18 @@ std::optional<RunFile> read_if_there(const std::string& folder, const char* name
   return RunFile{path, read_safetensors(path)};
 }
 
-// Half of the bytes for the square roots: entries far from the diagonal are small and still tell something.
+// A byte for the square root of each magnitude: entries far from the diagonal are small and still tell
+// something. Where some entries are negative, byte 128 is 0.
 Json encode_mask(const float* values, std::size_t count) {
-  const float largest = std::max(*std::max_element(values, values + count), 1e-30f);
+  const auto [low, high] = std::minmax_element(values, values + count);
+  const bool is_signed = *low < 0;
+  const float largest = std::max({*high, -*low, 1e-30f});
   std::string bytes(count, '\0');
-  for (std::size_t i = 0; i < count; ++i)
-    bytes[i] = static_cast<char>(std::lround(255 * std::sqrt(std::max(values[i], 0.0f) / largest)));
-  return {{"max", largest}, {"bytes", encode_base64(deflate_bytes(bytes))}};
+  for (std::size_t i = 0; i < count; ++i) {
+    const float root = std::copysign(std::sqrt(std::abs(values[i]) / largest), values[i]);
+    bytes[i] = static_cast<char>(is_signed ? 128 + std::lround(127 * root) : std::lround(255 * root));
+  }
+  return {{"max", largest}, {"signed", is_signed}, {"bytes", encode_base64(deflate_bytes(bytes))}};
 }
 
 // |used - exact|^2 / |exact|^2
@@ -154,8 +159,6 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
   const std::optional<RunFile> file = read_if_there(run_folder, kMasksFile);
   if (!file) return nullptr;
   const VitSettings settings = VitSettings::from({}, (fs::path(run_folder) / kConfigFile).string());
-  // Walks estimate; the other masks are what they are.
-  const bool sampled = settings.model.attention != AttentionVariant::power_series;
   std::vector<std::int64_t> layers;
   std::size_t bytes = 0;
   for (std::int64_t layer = 0; layer < settings.model.total_layers(); ++layer) {
@@ -175,8 +178,11 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
     const at::Tensor used =
         file->tensor(layer_key(layer, "used"), {-1, -1, -1}).to(at::kFloat).contiguous();  // [H, N, N]
     check(used.numel() > 0, "{}: '{}' is empty", file->path, layer_key(layer, "used"));
+    const AttentionVariant attention = settings.model.attention_of(layer);
     at::Tensor exact;
-    if (sampled && file->content.tensors.contains(layer_key(layer, "exact")))
+    // Earlier versions wrote one for power series too, which nothing estimates.
+    if (attention != AttentionVariant::power_series &&
+        file->content.tensors.contains(layer_key(layer, "exact")))
       exact = file->tensor(layer_key(layer, "exact"), used.sizes().vec()).to(at::kFloat).contiguous();
     const auto count = static_cast<std::size_t>(used.size(1) * used.size(2));
     Json heads = Json::array();
@@ -190,7 +196,8 @@ Json collect_masks(const std::string& run_folder, std::size_t max_bytes) {
       }
       heads.push_back(std::move(entry));
     }
-    Json entry = {{"layer", layer}, {"heads", std::move(heads)}};
+    Json entry = {
+        {"layer", layer}, {"attention", attention_variant_name(attention)}, {"heads", std::move(heads)}};
     if (const auto grid = file->content.metadata.find(layer_key(layer, "grid"));
         grid != file->content.metadata.end())
       entry["grid"] = parse_grid(grid->second, used.size(1), file->path);

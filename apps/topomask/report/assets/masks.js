@@ -1,7 +1,6 @@
 // The row of a mask that belongs to a chosen patch, as maps and against distance.
 //
-// A mask arrives as N x N bytes, deflated: byte b stands for max (b / 255)^2. It is unpacked when it is first looked
-// at.
+// A mask arrives as N x N bytes, deflated, whose meaning data.h states. It is unpacked when it is first looked at.
 
 const mapState = {patch: 0, panels: [], request: 0, grid: [], moments: 1, rows: 0, columns: 0};
 
@@ -30,35 +29,42 @@ function stepsBetween(a, b) {
   return placeOf(a).reduce((sum, place, axis) => sum + Math.abs(place - other[axis]), 0);
 }
 
-// mask: {max, bytes (base64)}; remembers what it unpacked.
+// mask: {max, signed, bytes (base64)}; remembers what it unpacked.
 async function unpack(mask) {
-  if (mask.values) return mask.values;
-  mask.values = new Uint8Array(await inflate(mask.bytes));
-  return mask.values;
+  mask.values ??= new Uint8Array(await inflate(mask.bytes));
 }
 
-// The row of a patch as parts of its sum.
-function rowShares(values, patch) {
+// The row of a patch as parts of the sum of its magnitudes.
+function rowShares(mask, patch) {
   const patches = countPatches();
-  const row = Array.from(values.subarray(patch * patches, (patch + 1) * patches), (byte) => (byte / 255) ** 2);
-  const sum = row.reduce((a, b) => a + b, 0) || 1;
+  const row = Array.from(mask.values.subarray(patch * patches, (patch + 1) * patches), (byte) => {
+    const root = mask.signed ? (byte - 128) / 127 : byte / 255;
+    return root * Math.abs(root);
+  });
+  const sum = row.reduce((a, b) => a + Math.abs(b), 0) || 1;
   return row.map((value) => value / sum);
 }
 
 const entryOf = (row, layer) => row?.masks?.layers.find((entry) => entry.layer === layer);
 const masksOf = (row, layer) => entryOf(row, layer)?.heads;
 
+// What a mask does to attention.
+const useOf = (attention) => (attention === 'softmax+grf-bias' ? 'added to the logits' : 'multiplies the weights');
+
 // What to draw for a variant, layer and head: its mask, what it estimates, and the Toeplitz mask for comparison.
 function chosenPanels(row, layer, head) {
-  const own = masksOf(row, layer)[head], panels = [];
+  const own = masksOf(row, layer)[head], panels = [], {attention} = entryOf(row, layer);
   const titles = {
     'power-series': ['Exact', 'a power series of the grid'],
     'toeplitz': ['Toeplitz', 'a weight for each offset'],
   };
-  if (own.exact) panels.push({title: 'Exact', note: 'with the f of this head', mask: own.exact, series: 'series-2'});
-  const [title, note] = own.exact ? ['Estimated', `by ${row.masks.walks} walks a patch`]
-    : titles[row.attention] ?? [row.variant, 'as it was learned'];
-  panels.push({title, note, mask: own.used, series: 'series-0', error: own.error});
+  // Ad-hoc walks do not estimate the power series.
+  const [limit, about] = attention === 'ad-hoc' ? ['Expected', 'what infinitely many ad-hoc walks would give']
+    : ['Exact', 'with the f of this head'];
+  if (own.exact) panels.push({title: limit, note: about, mask: own.exact, series: 'series-2'});
+  const [title, note] = own.exact ? ['Estimated', `by ${row.masks.walks} walks per patch`]
+    : titles[attention] ?? [row.variant, 'as it was learned'];
+  panels.push({title, note: `${note}; ${useOf(attention)}`, mask: own.used, series: 'series-0', error: own.error});
   const toeplitz = findVariant('toeplitz'), other = masksOf(toeplitz, layer)?.[head];
   const sameGrid = String(entryOf(toeplitz, layer)?.grid) === String(entryOf(row, layer).grid);
   if (row !== toeplitz && other && sameGrid)
@@ -121,18 +127,20 @@ function buildMaps() {
 
 async function showMaps() {
   const request = ++mapState.request;
-  const masks = await Promise.all(mapState.panels.map((panel) => unpack(panel.mask)));
+  await Promise.all(mapState.panels.map((panel) => unpack(panel.mask)));
   if (request !== mapState.request) return;  // something else was chosen meanwhile
-  mapState.panels.forEach((panel, i) => { panel.shares = rowShares(masks[i], mapState.patch); });
-  const top = Math.max(...mapState.panels.flatMap((panel) => panel.shares));
+  mapState.panels.forEach((panel) => { panel.shares = rowShares(panel.mask, mapState.patch); });
+  const top = Math.max(...mapState.panels.flatMap((panel) => panel.shares.map(Math.abs)));
+  const hasSigns = mapState.panels.some((panel) => panel.mask.signed);
   const isNear = (patch) => stepsBetween(patch, mapState.patch) <= 2;
-  const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (isNear(patch) ? share : 0), 0);
+  const near = (panel) => panel.shares.reduce((sum, share, patch) => sum + (isNear(patch) ? Math.abs(share) : 0), 0);
   for (const panel of mapState.panels) {
     panel.grid.setAttribute('aria-label', `${panel.title}: ${percent(near(panel))} of the weight lies within two ` +
       `steps of ${nameOf(mapState.patch)}.`);
     panel.shares.forEach((share, patch) => {
       const cell = panel.grid.children[patch];
-      cell.style.setProperty('--share', Math.sqrt(share / top).toFixed(3));
+      cell.style.setProperty('--share', Math.sqrt(Math.abs(share) / top).toFixed(3));
+      cell.classList.toggle('negative', share < 0);
       cell.title = `${nameOf(patch)}: ${percent(share, 2)}`;
     });
   }
@@ -143,12 +151,15 @@ async function showMaps() {
       cell.setAttribute('aria-pressed', String(patch === mapState.patch));
     }
   }));
+  byId('mask-scale').classList.toggle('signed', hasSigns);
+  byId('mask-scale-low').textContent = hasSigns ? percent(-top) : percent(0, 0);
   byId('mask-scale-top').textContent = percent(top);
   const estimate = mapState.panels.find((panel) => panel.error !== undefined);
   const place = nameOf(mapState.patch);
   byId('mask-status').textContent = `${place[0].toUpperCase()}${place.slice(1)}. Within two steps lies: ` +
     mapState.panels.map((panel) => `${percent(near(panel), 0)} (${panel.title})`).join(', ') + '.' +
-    (estimate ? ` The whole estimated mask is off by ${percent(estimate.error, 1)} (squared, relative).` : '');
+    (estimate ? ` The whole estimated mask is off by ${percent(estimate.error, 1)} (squared, relative).` : '') +
+    (hasSigns ? ' Some entries are negative: shares are of the sum of magnitudes.' : '');
   showDistances();
 }
 
