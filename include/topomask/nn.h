@@ -69,8 +69,11 @@ struct MaskSite {
 // parameters 1, learned features N(1, 1) / sqrt(N) at the start: every mask begins near to no mask, or to a
 // kernel that hardly decays. Learned masks are used as |M| (AbsoluteMask) unless the options say otherwise.
 // With MaskOptions::key_f, `f` is [heads, 2, max_hops + 1]: of the queries, then of the keys.
+//
+// `earlier`: that of another layer with the same variant, options, grid and heads, or null. What does not
+// depend on the layer (powers of W, neighbours) is then shared with it.
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
-                                             const MaskSite& site);
+                                             const MaskSite& site, const MaskModule* earlier = nullptr);
 
 // The graph of the paper's images: a grid with 4 neighbours, W = D^-1/2 A D^-1/2. Likewise a path of moments,
 // with 2, and a grid of moments, rows and columns, with 6. Other graphs of the same tokens:

@@ -17,7 +17,8 @@ TokenEncoder::TokenEncoder(torch::nn::Module& owner, const VitOptions& options, 
   std::vector<std::shared_ptr<MaskModule>> masks;
   for (std::int64_t layer = 0; layer < stack.layers; ++layer) {
     site.layer = stack.first_layer + layer;
-    masks.push_back(make_mask_module(stack.attention, options.mask, site));
+    const MaskModule* const earlier = masks.empty() ? nullptr : masks.front().get();
+    masks.push_back(make_mask_module(stack.attention, options.mask, site, earlier));
     const FeatureMap random_features = {.kind = FeatureMapKind::favor,
                                         .num_features = options.random_features,
                                         .seed = layer_feature_seed(options.seed, site.layer)};

@@ -7,6 +7,7 @@
 #include "nn/rules.h"
 #include "topomask/graph_builders.h"
 #include "topomask/grf_mask.h"
+#include "topomask/kernels.h"
 #include "topomask/mask_combinators.h"
 #include "topomask/masks.h"
 #include "topomask/nn.h"
@@ -251,9 +252,8 @@ class LearnedFeaturesModule final : public DenseMaskModule {
 
 class NeighbourModule final : public MaskModule {
  public:
-  NeighbourModule(const Graph& graph, int hops) {
-    matrix_ = register_buffer("matrix", NeighbourMask(graph, hops).dense(at::kFloat));
-  }
+  explicit NeighbourModule(at::Tensor matrix) { matrix_ = register_buffer("matrix", std::move(matrix)); }
+  const at::Tensor& matrix() const { return matrix_; }
   MaskPtr mask() const override { return std::make_shared<DenseMask>(matrix_); }
 
  private:
@@ -287,24 +287,47 @@ std::shared_ptr<MaskModule> make_walk_module(AttentionVariant variant, const Mas
   return std::make_shared<DenseSeriesModule<true>>(all, site.heads, options.absolute);
 }
 
+// W^0 .. W^max_hops: [max_hops + 1, N, N] float32.
+at::Tensor powers_of(const Graph& graph, int max_hops) {
+  const std::int64_t nodes = graph.num_nodes();
+  check(nodes <= kMaxDenseNodes, "mask: power-series is limited to {} tokens, got {}", kMaxDenseNodes, nodes);
+  const at::Tensor weight = graph.to_dense();
+  at::Tensor power = at::eye(nodes, at::kDouble);
+  std::vector<at::Tensor> powers = {power.to(at::kFloat)};
+  for (int k = 1; k <= max_hops; ++k) {
+    power = weight.matmul(power);
+    powers.push_back(power.to(at::kFloat));
+  }
+  return at::stack(powers);
+}
+
 // T_k = W^k for every head.
 std::shared_ptr<MaskModule> make_power_series_module(const MaskOptions& options, const MaskSite& site,
-                                                     const Graph& graph) {
-  std::vector<at::Tensor> powers;
-  for (int k = 0; k <= options.max_hops; ++k) {
-    std::vector<double> only(static_cast<std::size_t>(k) + 1, 0.0);
-    only.back() = 1;
-    powers.push_back(dense_power_series(graph, only).to(at::kFloat));
+                                                     const MaskModule* earlier) {
+  at::Tensor terms;
+  if (earlier != nullptr) {
+    terms = dynamic_cast<const DenseMaskModule&>(*earlier).shared_constants();
+  } else {
+    terms = powers_of(patch_graph(site.grid, options.patch_graph), options.max_hops).unsqueeze(0);
+    if (options.key_f) terms = terms.unsqueeze(1);
   }
-  const at::Tensor terms = at::stack(powers).unsqueeze(0);
-  if (options.key_f) return std::make_shared<DenseProductModule>(terms.unsqueeze(1), site.heads, options);
+  if (options.key_f) return std::make_shared<DenseProductModule>(terms, site.heads, options);
   return std::make_shared<DenseSeriesModule<true>>(terms, site.heads, options.absolute);
+}
+
+// 1 within a few steps on the graph.
+std::shared_ptr<MaskModule> make_neighbour_module(const MaskOptions& options, const MaskSite& site,
+                                                  const MaskModule* earlier) {
+  if (earlier != nullptr)
+    return std::make_shared<NeighbourModule>(dynamic_cast<const NeighbourModule&>(*earlier).matrix());
+  const NeighbourMask mask(patch_graph(site.grid, options.patch_graph), options.neighbour_hops);
+  return std::make_shared<NeighbourModule>(mask.dense(at::kFloat));
 }
 
 }  // namespace
 
 std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const MaskOptions& options,
-                                             const MaskSite& site) {
+                                             const MaskSite& site, const MaskModule* earlier) {
   check(options.max_hops >= 0, "mask: max-hops must be 0 or more, got {}", options.max_hops);
   const std::int64_t nodes = num_tokens(site.grid);
   switch (variant) {
@@ -317,7 +340,7 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
         return std::make_shared<GatheredToeplitzModule>(site.grid, site.heads, options.absolute);
       return std::make_shared<ToeplitzModule>(site.grid, site.heads, options.absolute);
     case AttentionVariant::power_series:
-      return make_power_series_module(options, site, patch_graph(site.grid, options.patch_graph));
+      return make_power_series_module(options, site, earlier);
     case AttentionVariant::softmax_grf:
     case AttentionVariant::softmax_grf_bias:
     case AttentionVariant::performer_grf:
@@ -328,8 +351,7 @@ std::shared_ptr<MaskModule> make_mask_module(AttentionVariant variant, const Mas
     case AttentionVariant::learned_features:
       return std::make_shared<LearnedFeaturesModule>(nodes, site, options);
     case AttentionVariant::neighbours:
-      return std::make_shared<NeighbourModule>(patch_graph(site.grid, options.patch_graph),
-                                               options.neighbour_hops);
+      return make_neighbour_module(options, site, earlier);
   }
   fail("unknown variant of attention {}", static_cast<int>(variant));
 }

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "minute_vit.h"
 #include "nn/mask_bank.h"
+#include "nn/rules.h"
 #include "topomask/grf_mask.h"
 #include "topomask/image_training.h"
 
@@ -266,6 +267,34 @@ TEST(MaskModule, ManyWalksComeNearThePowerSeries) {
     last = error;
   }
   EXPECT_LT(last, 0.01);
+}
+
+// Powers of W and neighbours are the same in all layers: they are computed and kept once.
+TEST(MaskModule, LayersShareWhatBelongsToTheGraph) {
+  for (const AttentionVariant variant : {AttentionVariant::power_series, AttentionVariant::neighbours}) {
+    for (const bool key_f : {false, true}) {
+      SCOPED_TRACE(attention_variant_name(variant) + (key_f ? ", key f" : ""));
+      VitOptions options = minute_images(variant);
+      options.layers = 3;
+      options.mask.key_f = key_f;
+      VisionTransformer model(options);
+      fill_all(model);
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+        model->to(dtype);
+        for (std::int64_t layer = 0; layer < options.layers; ++layer) {
+          const at::Tensor shared = model->mask(layer)->buffers()[0];
+          EXPECT_TRUE(shared.is_alias_of(model->mask(0)->buffers()[0]));
+          EXPECT_EQ(shared.scalar_type(), dtype);
+          const MaskSite site = {.grid = {3, 3}, .heads = options.heads, .layer = layer};
+          const auto alone = make_mask_module(variant, options.mask, site);
+          const at::NoGradGuard no_grad;
+          alone->to(dtype);
+          if (has_f(variant)) alone->parameters()[0].copy_(model->mask(layer)->parameters()[0]);
+          EXPECT_TRUE(at::equal(alone->mask()->dense(dtype), model->mask(layer)->mask()->dense(dtype)));
+        }
+      }
+    }
+  }
 }
 
 // Layers whose masks are alike are computed together; others, and layers without one, each for itself.
