@@ -4,6 +4,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "core/check.h"
 #include "models/token_stacks.h"
@@ -79,13 +81,22 @@ at::Tensor fitted_mask(const std::string& kind, const at::Tensor& known, const N
     return one_hot_there == one_hot_here ? fitted_f(known, parameter.tensor.sizes(), path) : at::Tensor();
   }
   if (kind == "offsets") return fitted_offsets(known, there.grid, here.grid);
-  return known.sizes() == parameter.tensor.sizes() ? known : at::Tensor();
+  // Learned features belong to places: as many tokens in other rows and columns are other places.
+  return there.grid == here.grid ? known : at::Tensor();
 }
 
 }  // namespace
 
 at::Tensor interpolate_positions(const at::Tensor& positions, std::int64_t first,
                                  const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to) {
+  const std::int64_t cells = std::accumulate(from.begin(), from.end(), std::int64_t{1}, std::multiplies<>());
+  check(positions.dim() == 3 && positions.size(0) == 1 && positions.size(1) == first + cells && first >= 0,
+        "positions: expected [1, {} + {}, C] for a grid of {}, got [{}]", first, cells, fmt::join(from, "x"),
+        fmt::join(positions.sizes(), ", "));
+  check(
+      from.size() == to.size() && std::all_of(to.begin(), to.end(), [](auto extent) { return extent >= 1; }),
+      "positions: a grid of {} cannot be interpolated to one of {}", fmt::join(from, "x"),
+      fmt::join(to, "x"));
   if (from == to) return positions;
   std::vector<std::int64_t> shape = from;
   shape.push_back(positions.size(2));

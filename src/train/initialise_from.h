@@ -11,7 +11,8 @@ namespace topomask {
 // Copies the weights of a checkpoint into the parameters of a model that may see other images, have other
 // classes and other masks:
 //
-//   positions   interpolated linearly from the tokens' grid there to the grid here (align_corners = false)
+//   positions   interpolated linearly from the tokens' grid there to the grid here, axis by axis
+//               (align_corners = false), so that another aspect ratio stretches them
 //   head        copied where the classes are the same; else it stays as it is
 //   f           copied hop by hop; hops that are new start at 0, hops that are no more are dropped
 //   offsets     of Toeplitz masks by displacement; those farther than any there take the nearest one's

@@ -14,6 +14,7 @@
 #include "support/tiny_run.h"
 #include "topomask/models.h"
 #include "topomask/safetensors.h"
+#include "train/module_parameters.h"
 
 namespace topomask::testing {
 namespace {
@@ -113,6 +114,47 @@ TEST_F(FineTuning, InterpolatesPositionsAsTorchDoes) {
     check_grids({6}, {4}, first);
     check_grids({2, 4, 4}, {5, 2, 6}, first);
   }
+}
+
+TEST_F(FineTuning, RefusesPositionsOfAnotherGrid) {
+  const at::Tensor positions = oracle::test_values({1, 1 + 8, 5});
+  expect_error(
+      [&] {
+        interpolate_positions(positions, 1, {3, 3}, {4, 4});
+      },
+      "positions: expected [1, 1 + 9, C] for a grid of 3x3, got [1, 9, 5]");
+  expect_error([&] { interpolate_positions(positions[0], 1, {2, 4}, {4, 4}); }, "got [9, 5]");
+  expect_error(
+      [&] {
+        interpolate_positions(positions, 1, {2, 4}, {2, 2, 4});
+      },
+      "a grid of 2x4 cannot be interpolated to one of 2x2x4");
+  expect_error([&] { interpolate_positions(positions, 1, {2, 4}, {4, 0}); }, "to one of 4x0");
+}
+
+// 16 patches in 4 rows and in 2: learned features of the one mean nothing on the other.
+TEST_F(FineTuning, AsManyPatchesInAnotherShapeAreAnotherGrid) {
+  const SettingValues features = {{"attention", "learned-features"}};
+  const std::string checkpoint = pretrained(features);
+  const auto known = read_vit_checkpoint(checkpoint).weights;
+  const ImageData data = tiny_settings(features).open_data();
+  const auto start = [&](std::int64_t height, std::int64_t width) {
+    VitOptions model = tiny_settings(features).task_options(data).model;
+    model.height = height;
+    model.width = width;
+    VisionTransformer fresh(model), tuned(model);
+    initialise_from(checkpoint, model, data.class_names, module_parameters(tuned));
+    const std::string mask = "blocks.0.attention.mask.features";
+    const at::Tensor got = tuned->named_parameters()[mask];
+    EXPECT_EQ(got.equal(known.at(mask)), height == 16);
+    EXPECT_EQ(got.equal(fresh->named_parameters()[mask]), height != 16);
+    return tuned->named_parameters()["position_embedding"].detach();
+  };
+  EXPECT_TRUE(start(16, 16).equal(known.at("position_embedding")));
+  const at::Tensor old = known.at("position_embedding").transpose(1, 2).reshape({1, 8, 4, 4});
+  const at::Tensor expected =
+      at::upsample_bilinear2d(old.to(at::kDouble), {2, 8}, false).flatten(2).transpose(1, 2);
+  EXPECT_LE(oracle::max_difference(start(8, 32), expected), 1e-7);
 }
 
 TEST_F(FineTuning, FitsAnotherGridOtherClassesAndOtherWalks) {
