@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <limits>
 #include <mutex>
@@ -73,6 +74,7 @@ at::Tensor GlobalTokensMask::multiply(const at::Tensor& x, bool transposed) cons
 std::vector<SparseEntries> GlobalTokensMask::entries() const {
   const std::vector<SparseEntries> inner = mask_->entries();
   std::call_once(patterns_->once, [&] {
+    const c10::InferenceMode learnable(false);  // a later call may want gradients
     patterns_->global = global_entries(num_global_, num_nodes());
     at::Tensor& ones = patterns_->global.values;
     ones = ones.to(inner.front().values.device());  // now, rather than at every call

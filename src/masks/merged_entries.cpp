@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 
@@ -81,6 +82,7 @@ std::shared_ptr<const MergedEntries::Merged> MergedEntries::merged_patterns(
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (merged_ != nullptr && merged_->of_parts == of_parts) return merged_;
+  const c10::InferenceMode learnable(false);  // a later call may want gradients
   auto merged = std::make_shared<Merged>();
   merged->of_parts = std::move(of_parts);
   std::int64_t total = 0;

@@ -62,6 +62,10 @@ MaskPtr NeighbourMask::with_parameters(const std::vector<at::Tensor>& parameters
 SparseMask::SparseMask(std::shared_ptr<const SparsePattern> pattern, at::Tensor values)
     : pattern_(std::move(pattern)), values_(std::move(values)) {
   check(pattern_ != nullptr, "SparseMask: pattern must be given, got a null pointer");
+  const std::int64_t columns =
+      pattern_->transposed_ptr.defined() ? pattern_->transposed_ptr.size(0) - 1 : pattern_->num_nodes();
+  check(columns == pattern_->num_nodes(), "SparseMask: expected a square pattern, got {} rows and {} columns",
+        pattern_->num_nodes(), columns);
   const std::string shape = fmt::format("[H, {}], as many as the pattern has entries", pattern_->nnz());
   check_parameter("SparseMask", "values", values_, {-1, pattern_->nnz()}, shape.c_str());
   check_same_device("SparseMask", "values", values_, "the pattern", pattern_->row_ptr);

@@ -1,4 +1,6 @@
 // Sums, scalings, global tokens and block-diagonal batches of masks of every kind.
+#include <c10/core/InferenceMode.h>
+
 #include "dense_oracles.h"
 #include "gradcheck.h"
 #include "support/pattern_per_head.h"
@@ -169,6 +171,46 @@ TEST(Combinators, Nest) {
   expect_matches(batch, oracle);
   check_gradients(batch);
   EXPECT_EQ(batch.name(), "block-diagonal(2 x global-tokens(scaled(sum(sparse, neighbours)), 1))");
+}
+
+// Patterns are merged at the first call, which may be one without gradients.
+TEST(Combinators, LearnAfterACallInInferenceMode) {
+  const auto path = std::make_shared<NeighbourMask>(path_graph(4));
+  for (const MaskPtr& mask :
+       {MaskPtr(std::make_shared<GlobalTokensMask>(sparse(), 2)),
+        MaskPtr(std::make_shared<SumMask>(std::vector<MaskPtr>{sparse(), path})),
+        MaskPtr(std::make_shared<BlockDiagonalMask>(std::vector<MaskPtr>{pattern_per_head(), sparse()}))}) {
+    std::vector<SparseEntries> first;
+    {
+      const c10::InferenceMode inference;
+      first = mask->entries();
+    }
+    const std::vector<SparseEntries> entries = mask->entries();
+    ASSERT_EQ(entries.size(), first.size());
+    EXPECT_EQ(entries[0].pattern, first[0].pattern);  // merged once
+    EXPECT_TRUE(entries[0].values.equal(first[0].values));
+    check_gradients(*mask);
+  }
+}
+
+// Rows, columns and values that lie within larger tensors, with steps of their own.
+TEST(Combinators, TakeViewsOfLargerTensors) {
+  const at::Tensor row_ptr = at::tensor({7, 0, 2, 2, 5, 6, 9}, at::kLong).narrow(0, 1, 5),
+                   col = at::tensor({9, 9, 0, 9, 3, 9, 0, 9, 1, 9, 2, 9, 1, 9}, at::kInt).slice(0, 2, 14, 2);
+  const auto pattern = std::make_shared<const SparsePattern>(SparsePattern::from_rows(row_ptr, col));
+  const at::Tensor values = test_values({8, 3}).narrow(0, 1, 6).narrow(1, 1, 2).t();  // [2, 6]
+  ASSERT_FALSE(values.is_contiguous());
+  const MaskPtr view = std::make_shared<SparseMask>(pattern, values);
+  const auto whole = std::make_shared<const SparsePattern>(SparsePattern::from_rows(
+      at::tensor({0, 2, 2, 5, 6}, at::kLong), at::tensor({0, 3, 0, 1, 2, 1}, at::kInt)));
+  const MaskPtr plain = std::make_shared<SparseMask>(whole, values.contiguous());
+  EXPECT_TRUE(dense_of(view).equal(dense_of(plain)));
+  expect_matches(GlobalTokensMask(view, 2), dense_with_global(plain, 2));
+  expect_matches(SumMask({view, neighbours()}), dense_of(plain) + dense_of(neighbours()));
+  const at::Tensor blocks = at::zeros({2, 8, 8}, at::kDouble);
+  blocks.narrow(1, 0, 4).narrow(2, 0, 4).copy_(dense_of(plain));
+  blocks.narrow(1, 4, 4).narrow(2, 4, 4).copy_(dense_of(plain));
+  expect_matches(BlockDiagonalMask({view, plain}), blocks);
 }
 
 TEST(Combinators, CheckTheirParts) {

@@ -159,6 +159,13 @@ TEST(SparseMask, MatchesTheDenseMatrix) {
   check_gradients(SparseMask(small_pattern(), parameter({1, 6})), 2);
   expect_error([] { SparseMask(small_pattern(), test_values({2, 5})); }, {"values", "[H, 6]", "[2, 5]"});
   expect_error([] { SparseMask(nullptr, test_values({2, 5})); }, {"pattern", "null"});
+  const auto wide = std::make_shared<const SparsePattern>(
+      SparsePattern::from_rows(at::tensor({0, 1, 2}, at::kLong), at::tensor({0, 4}, at::kInt), 5));
+  expect_error(
+      [&] {
+        SparseMask(wide, test_values({1, 2}));
+      },
+      {"expected a square pattern, got 2 rows and 5 columns"});
 }
 
 // Where the entries stand is kept by whoever asks first, also where nothing is learned.
