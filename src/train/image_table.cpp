@@ -161,7 +161,7 @@ TableResult run_image_table(const ImageTable& table, const TableCallbacks& callb
   work.variants = table.variants.empty() ? all : table.variants;
   work.seeds = table.seeds;
   for (const std::string& variant : work.variants) check_image_table_variant(variant, video);
-  check(!table.seeds.empty(), "image table: expected at least one seed");
+  check_distinct(work.variants, work.seeds, "image table");
   table.settings.train_options();
   check_settings(table);  // before the data are read, which may take long
   const ImageData data = table.settings.open_data();

@@ -195,7 +195,7 @@ TableResult run_particle_table(const ParticleTable& table, const TableCallbacks&
   work.folder = table.folder;
   work.variants = table.variants.empty() ? particle_table_variants() : table.variants;
   work.seeds = table.seeds;
-  check(!table.seeds.empty(), "particle table: expected at least one seed");
+  check_distinct(work.variants, work.seeds, "particle table");
   for (const std::string& variant : work.variants) particle_table_settings(table.settings, variant, 0);
   check_particle_settings(table);
   const ParticleData data(table.settings.data, table.settings.data_options());

@@ -33,6 +33,24 @@ ChangedVariant split_changes(const std::string& variant, const std::vector<std::
   return result;
 }
 
+namespace {
+
+template <class Value>
+void check_listed_once(const std::vector<Value>& list, const char* what) {
+  std::set<Value> seen;
+  for (const Value& value : list)
+    check(seen.insert(value).second, "{}: '{}' is listed twice; expected each once", what, value);
+}
+
+}  // namespace
+
+void check_distinct(const std::vector<std::string>& variants, const std::vector<std::uint64_t>& seeds,
+                    const char* name) {
+  check(!seeds.empty(), "{}: expected at least one seed", name);
+  check_listed_once(variants, "variants");
+  check_listed_once(seeds, "seeds");
+}
+
 TableResult run_table(const TableWork& work, const TableCallbacks& callbacks) {
   const auto asked_to_stop = [&] { return callbacks.should_stop && callbacks.should_stop(); };
   TableResult result;

@@ -24,6 +24,10 @@ struct TableWork {
 // already.
 TableResult run_table(const TableWork& work, const TableCallbacks& callbacks);
 
+// Throws unless there are seeds, and no variant or seed is listed twice. `name`: of the table.
+void check_distinct(const std::vector<std::string>& variants, const std::vector<std::uint64_t>& seeds,
+                    const char* name);
+
 // NAME@key=value@key=value: a variant with other settings, none of them `fixed`.
 struct ChangedVariant {
   std::string name;

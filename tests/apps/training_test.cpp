@@ -476,6 +476,9 @@ TEST(ImageTable, RunsWhatIsMissingAndMergesWhatIsThere) {
                   "epochs is 1 there and 2 here");
   expect_rejected({"experiment", "image-table", "--variants", "gfr"}, "did you mean 'grf'?");
   expect_rejected({"experiment", "image-table", "--seeds", "x"}, "--seeds");
+  expect_rejected({"experiment", "image-table", "--variants", "linear,grf,linear"},
+                  "variants: 'linear' is listed twice");
+  expect_rejected({"experiment", "video-table", "--seeds", "0-2,1"}, "seeds: '1' is listed twice");
 }
 
 TEST(ImageTable, GoesOnInAnotherPlaceWithTheFilesInAnother) {
