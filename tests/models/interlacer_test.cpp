@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/expect_error.h"
 #include "support/gradients.h"
 
@@ -267,6 +270,17 @@ TEST_P(EveryLocalLayer, RefusesFloat16OnACpu) {
   model->to(at::kHalf);
   expect_error([&] { model->forward(small_scene(1, 12, at::kHalf)); },
                "expected float32, float64, bfloat16 or, on a GPU, float16, got Half on cpu");
+}
+
+TEST_P(EveryLocalLayer, RefusesPositionsThatAreNotFinite) {
+  Interlacer model = awake(small_options(GetParam()));
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const bool robot : {false, true}) {
+      const ParticleScene scene = small_scene(2, 9);
+      (robot ? scene.robot_positions : scene.positions).view({-1})[4] = bad;
+      expect_error([&] { model->forward(scene); }, "Interlacer: a position holds a NaN or an infinity");
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Locals, EveryLocalLayer, ::testing::ValuesIn(kLocals),
