@@ -1,6 +1,7 @@
 // Graphs and masks over ranks, as objects: torch.classes.topomask.*. Their methods are collective and record
 // the library's own gradients; nothing here is for tracing.
 #include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
@@ -18,6 +19,11 @@ RanksPtr ranks_of(const std::string& group) {
 
 struct GraphHandle : torch::CustomClassHolder {
   explicit GraphHandle(DistributedGraph of) : graph(std::move(of)) {}
+  at::Tensor halo_rows(const at::Tensor& x) { return graph.halo_rows(x); }
+  c10::intrusive_ptr<GraphHandle> normalised(const std::string& how) {
+    return c10::make_intrusive<GraphHandle>(
+        graph.normalised(parse_word<Normalisation>("normalisation", how)));
+  }
   DistributedGraph graph;
 };
 using GraphPtr = c10::intrusive_ptr<GraphHandle>;
@@ -43,6 +49,19 @@ struct MaskHandle : torch::CustomClassHolder {
   std::shared_ptr<const DistributedGrfMask> mask;  // its f is that of each call
 };
 using HandlePtr = c10::intrusive_ptr<MaskHandle>;
+
+// A method by which a caller's mistake reaches Python as a ValueError. From operators and constructors it
+// does so by itself; from methods torch passes on only its own kinds of exceptions.
+template <class Owner, class Result, class... Arguments>
+auto with_value_errors(Result (Owner::*method)(Arguments...)) {
+  return [method](const c10::intrusive_ptr<Owner>& self, Arguments... arguments) -> Result {
+    try {
+      return ((*self).*method)(arguments...);
+    } catch (const Error& error) {
+      throw c10::ValueError({__func__, __FILE__, __LINE__}, error.what());
+    }
+  };
+}
 
 // A call that holds any number of collectives.
 struct Calls : torch::CustomClassHolder {
@@ -112,10 +131,8 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
       .def("num_nodes", [](const GraphPtr& self) { return self->graph.total_nodes(); })
       .def("num_halo", [](const GraphPtr& self) { return self->graph.num_halo(); })
       .def("degrees", [](const GraphPtr& self) { return self->graph.degrees(); })
-      .def("halo_rows", [](const GraphPtr& self, const at::Tensor& x) { return self->graph.halo_rows(x); })
-      .def("normalised", [](const GraphPtr& self, const std::string& how) {
-        return handle(self->graph.normalised(parse_word<Normalisation>("normalisation", how)));
-      });
+      .def("halo_rows", with_value_errors(&GraphHandle::halo_rows))
+      .def("normalised", with_value_errors(&GraphHandle::normalised));
   m.class_<MaskHandle>("DistributedGrfMask")
       .def(torch::init<const GraphPtr&, std::int64_t, const std::string&, const std::string&>())
       .def("features", [](const HandlePtr& self) {
@@ -124,13 +141,13 @@ TORCH_LIBRARY_FRAGMENT(topomask, m) {
       });
   m.class_<Calls>("Distributed")
       .def(torch::init<>())
-      .def("from_shards", &Calls::from_shards)
-      .def("write_shards", &Calls::write_shards)
-      .def("ranks", &Calls::ranks)
-      .def("plan", &Calls::plan)
-      .def("from_graph", &Calls::from_graph)
-      .def("from_edges", &Calls::from_edges)
-      .def("attention", &Calls::attention);
+      .def("from_shards", with_value_errors(&Calls::from_shards))
+      .def("write_shards", with_value_errors(&Calls::write_shards))
+      .def("ranks", with_value_errors(&Calls::ranks))
+      .def("plan", with_value_errors(&Calls::plan))
+      .def("from_graph", with_value_errors(&Calls::from_graph))
+      .def("from_edges", with_value_errors(&Calls::from_edges))
+      .def("attention", with_value_errors(&Calls::attention));
 }
 
 }  // namespace
