@@ -43,7 +43,8 @@ def attention(
             of what is free on a GPU; elsewhere 2 GiB, or four times inputs and output if that is more.
         check_finite: raise if q, k or v holds a NaN or an infinity.
         csr: instead of a mask: row_ptr [N+1] and col [E] of a pattern; node i attends to its row alone. Columns
-            are from 0 to N-1 and ascend within a row, which is checked on a CPU alone.
+            are from 0 to N-1 and ascend within a row. On a GPU the host waits to check their range, unless the
+            call is compiled or captured; their order is checked on a CPU alone.
         weight: of the pattern's entries, [E] or [H, E]: they multiply the scores; 1 by default.
         bias: of the pattern's entries, [E] or [H, E]: it is added to the logits of softmax.
 

@@ -129,7 +129,7 @@ class SparseMask(LibraryMask):
     def __init__(self, row_ptr: Tensor, col: Tensor, values: Tensor, *, learnable: bool = True) -> None:
         super().__init__(row_ptr.shape[0] - 1)
         values = torch.as_tensor(values)
-        rows = [row_ptr.to(values.device, torch.int64), col.to(values.device, torch.int32)]
+        rows = [row_ptr.to(values.device, torch.int64), col.to(values.device)]
         self._adopt_tensors("sparse", rows, learnable, values)
 
 

@@ -1,8 +1,15 @@
 #include "ops/arguments.h"
 
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/gpu.h"
 #include "core/tensors.h"
+#include "ops/library_call.h"
 #include "topomask/device.h"
 
 namespace topomask::ops {
@@ -18,6 +25,34 @@ void check_same_place(const char* op, const char* argument, const at::Tensor& te
                       const at::Tensor& reference) {
   check(tensor.device() == reference.device(), "{}: {} must be on {} as {}, got {}", op, argument,
         reference.device().str(), other, tensor.device().str());
+}
+
+at::Tensor narrowed_columns(const at::Tensor& col) {
+  constexpr std::int64_t kLast = std::numeric_limits<std::int32_t>::max();
+  return (col.scalar_type() == at::kLong ? col.clamp(-1, kLast) : col).to(at::kInt);
+}
+
+void check_rows_on_gpu(const char* what, const at::Tensor& row_ptr, const at::Tensor& col) {
+  const bool are_rows = row_ptr.dim() == 1 && row_ptr.size(0) >= 1 && col.dim() == 1;  // or others will say
+  if (!are_rows || !row_ptr.is_cuda() || row_ptr.device() != col.device() || is_traced({row_ptr, col}) ||
+      capture_id(col.device()) != 0)
+    return;
+  const at::Tensor rows = row_ptr.detach().to(at::kLong), columns = col.detach();
+  const std::int64_t nodes = rows.size(0) - 1, entries = columns.size(0);
+  // All that is asked, in one transfer: the ends of row_ptr, its smallest step, and the range of the columns.
+  const at::Tensor zero = at::zeros({}, rows.options());
+  const auto range = [&] {
+    return entries == 0 ? std::tuple<at::Tensor, at::Tensor>{zero, zero} : at::aminmax(columns);
+  };
+  const auto [low, high] = range();
+  const at::Tensor numbers = at::stack({rows[0], rows[nodes], nodes == 0 ? zero : rows.diff().min(),
+                                        low.to(at::kLong), high.to(at::kLong)})
+                                 .cpu();
+  const std::int64_t* found = numbers.const_data_ptr<std::int64_t>();
+  check(found[0] == 0 && found[1] == entries && found[2] >= 0,
+        "{}: row_ptr must ascend from 0 to the {} entries of col", what, entries);
+  check(entries == 0 || (found[3] >= 0 && found[4] < nodes),
+        "{}: a column is out of range: expected 0 to {}, got {} to {}", what, nodes - 1, found[3], found[4]);
 }
 
 MaskRequest request_of(std::string_view mask, std::string_view settings) {

@@ -48,6 +48,12 @@ void check_place(const char* op, const char* argument, const at::Tensor& tensor)
 void check_same_place(const char* op, const char* argument, const at::Tensor& tensor, const char* other,
                       const at::Tensor& reference);
 
+// Columns of a pattern in 32 bits. One beyond them must not become another: it stays out of range.
+at::Tensor narrowed_columns(const at::Tensor& col);
+// Throws where a pattern on a GPU reaches outside of itself; on a CPU SparsePattern::from_rows checks it. The
+// host waits for the device, so nothing is checked while the call is traced or captured.
+void check_rows_on_gpu(const char* what, const at::Tensor& row_ptr, const at::Tensor& col);
+
 // For Meta kernels: a tensor without data, on the device of `like`.
 inline at::Tensor shape_only(c10::SymIntArrayRef sizes, const at::Tensor& like,
                              std::optional<at::ScalarType> dtype = {}) {

@@ -396,10 +396,8 @@ at::Tensor csr_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
         describe(col));
   check(!(weight && bias) && (!bias || kind == word_of(AttentionKind::softmax)),
         "attention: expected a weight, or for kind='softmax' a bias instead");
-  // A column beyond 32 bits must not become another one; the pattern's checks then find it on a CPU.
-  constexpr std::int64_t kLast = std::numeric_limits<std::int32_t>::max();
-  const bool wide = col.scalar_type() == at::kLong && col.is_cpu();
-  const at::Tensor rows = row_ptr.to(at::kLong), columns = (wide ? col.clamp(-1, kLast) : col).to(at::kInt);
+  check_rows_on_gpu("attention: csr", row_ptr, col);
+  const at::Tensor rows = row_ptr.to(at::kLong), columns = narrowed_columns(col);
   const std::optional<at::Tensor>& values = bias ? bias : weight;
   at::Tensor entries;
   if (!values) {

@@ -353,7 +353,8 @@ Expression describe_tensors(const std::string& name, std::vector<at::Tensor> con
           mask_info(name).python_name, mask_info(name).parameters.size(), parameters.size());
     if (name == "sparse") {
       check(constants.size() == 2, "SparseMask: expected row_ptr and col, got {} tensors", constants.size());
-      for (at::Tensor& tensor : constants) tensor = tensor.clone();
+      check_rows_on_gpu("SparseMask", constants[0], constants[1]);
+      constants = {constants[0].clone(), narrowed_columns(constants[1].clone())};
     } else {
       constants = {at::empty({0}, parameters[0].options().dtype(at::kFloat).requires_grad(false))};
     }

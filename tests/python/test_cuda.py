@@ -251,6 +251,24 @@ def test_a_mask_is_made_where_its_graph_is(karate: topomask.Graph) -> None:
         attention(q, q, q, mask=mask)
 
 
+@needs_gpu
+def test_a_pattern_must_stay_within_itself() -> None:
+    q = torch.rand(1, 2, 6, 4, device="cuda")
+    rows, ones = torch.arange(7, device="cuda"), torch.ones(1, 6, device="cuda")
+    for dtype, column in ((torch.int32, 6), (torch.int64, -1), (torch.int64, 2**32 + 1)):
+        columns = torch.full((6,), column, dtype=dtype, device="cuda")
+        with pytest.raises(ValueError, match="a column is out of range: expected 0 to 5, got"):
+            attention(q, q, q, csr=(rows, columns))
+        with pytest.raises(ValueError, match="a column is out of range: expected 0 to 5, got"):
+            topomask.SparseMask(rows, columns, ones)
+    for bad in ([0, 1, 2, 3, 4, 5, 9], [0, 3, 1, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6]):
+        with pytest.raises(ValueError, match="row_ptr must ascend from 0 to the 6 entries of col"):
+            attention(q, q, q, csr=(torch.tensor(bad, device="cuda"), rows[:6]))
+    torch.testing.assert_close(attention(q, q, q, csr=(rows, rows[:6])), q)
+    empty = rows.new_zeros(7), rows.new_zeros(0)
+    assert attention(q, q, q, csr=empty).count_nonzero() == 0
+
+
 def pretend_on_gpu(mask: topomask.Mask, mode: FakeTensorMode) -> topomask.Mask:
     """The mask with tensors that have shapes and a device alone."""
     mask = copy.deepcopy(mask)

@@ -345,6 +345,8 @@ def test_plan_predicts_memory_and_bytes() -> None:
     assert "sent per forward" in text and "memory, largest rank" in text
     with pytest.raises(ValueError, match="unknown value 'h2000'"):
         topomask.distributed.plan("grid:20x20", 2, device="h2000")
+    with pytest.raises(ValueError, match="ranks must be from 1"):
+        topomask.distributed.plan("grid:20x20", 0)
 
 
 def test_partition_writes_shards(tmp_path: Path) -> None:

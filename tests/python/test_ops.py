@@ -216,6 +216,8 @@ def test_csr_attention() -> None:
     for wrapped in (2**32 + 1, -(2**32) + 1, 2**63 - 1):  # 1 in 32 bits
         with pytest.raises(ValueError, match="a column is out of range"):
             topomask.attention(q, k, v, csr=(torch.arange(7), torch.full((6,), wrapped)))
+        with pytest.raises(ValueError, match="a column is out of range"):
+            topomask.SparseMask(torch.arange(7), torch.full((6,), wrapped), torch.ones(6)[None])
 
 
 def test_masks_are_made_again_in_another_process() -> None:
