@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
+#include <functional>
 
 #include "gpu.h"
 #include "topomask/image_training.h"
+#include "topomask/nn.h"
 #include "train/autocast.h"
 
 namespace topomask {
@@ -33,9 +36,8 @@ ImageTaskOptions task_options(const ImageData& data, const std::string& variant,
   return options;
 }
 
-Step first_step(const ImageData& data, const std::string& variant, Pooling pooling, c10::Device device,
-                bool bf16) {
-  ImageClassification task(data, task_options(data, variant, pooling, device));
+Step first_step(const ImageData& data, const ImageTaskOptions& options, bool bf16) {
+  ImageClassification task(data, options);
   // The head starts at zero, behind which nothing has a gradient.
   for (const NamedParameter& parameter : task.parameters()) {
     if (parameter.name != "head.weight") continue;
@@ -59,13 +61,20 @@ Step first_step(const ImageData& data, const std::string& variant, Pooling pooli
   return step;
 }
 
-TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
+// In float32 and under autocast, with mean pooling and with a class token. `change`: of the model.
+void expect_gradients_of_the_cpu(const std::string& variant,
+                                 const std::function<void(VitOptions&)>& change = {}) {
   const ImageData data = open_image_data("strokes:32,train=64,val=16");
+  const auto step = [&](Pooling pooling, c10::Device device, bool bf16) {
+    ImageTaskOptions options = task_options(data, variant, pooling, device);
+    if (change) change(options.model);
+    return first_step(data, options, bf16);
+  };
   for (const Pooling pooling : {Pooling::mean, Pooling::cls}) {
-    const Step cpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCPU), false);
+    const Step cpu = step(pooling, c10::Device(c10::kCPU), false);
     for (const bool bf16 : {false, true}) {
       SCOPED_TRACE(std::string(word_of(pooling)) + (bf16 ? ", bfloat16" : ", float32"));
-      const Step gpu = first_step(data, GetParam(), pooling, c10::Device(c10::kCUDA, 0), bf16);
+      const Step gpu = step(pooling, c10::Device(c10::kCUDA, 0), bf16);
       EXPECT_NEAR(gpu.loss, cpu.loss, (bf16 ? 2e-2 : 1e-5) * cpu.loss);
       double whole = 0;
       for (const at::Tensor& gradient : cpu.gradients) whole += gradient.square().sum().item<double>();
@@ -76,6 +85,26 @@ TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
         EXPECT_LE(error, (bf16 ? 0.1 : 1e-3) * scale) << cpu.names[i];
       }
     }
+  }
+}
+
+TEST_P(TrainingOnGpu, HasTheGradientsOfTheCpu) {
+  expect_gradients_of_the_cpu(GetParam());
+}
+
+// Few short walks among many patches: the mask stays sparse, as tests/models/sparse_vit_test.cpp has it.
+TEST(SparseMasksOnGpu, HaveTheGradientsOfTheCpu) {
+  TOPOMASK_NEEDS_GPU();
+  for (const char* variant : {"grf", "softmax+grf", "grf-asymmetric"}) {
+    SCOPED_TRACE(variant);
+    expect_gradients_of_the_cpu(variant, [&](VitOptions& model) {
+      model.patch = 2;  // 16 x 16 patches
+      model.mask.num_walks = 1;
+      model.mask.max_hops = 2;
+      const auto mask =
+          make_mask_module(model.attention, model.mask, {.grid = {16, 16}, .heads = model.heads});
+      EXPECT_TRUE(mask->mask()->profile().sparse());
+    });
   }
 }
 
