@@ -61,19 +61,13 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
         fmt::join(given.sizes(), ", "));
   clouds = given.size(0);
   tokens = given.size(1);
-  if (o.local == LocalLayer::grf) grf = make_grf_mask(given, o);
-  if (o.local == LocalLayer::softmax) neighbours = std::make_shared<NeighbourMask>(token_graph(given, o));
   const at::Tensor points = given.detach().reshape({clouds * tokens, 3}), ptr = cloud_ptr(clouds, tokens);
   // Whatever the local layers are. A GPU would have to be waited for; there the loss will tell.
   check(!points.is_cpu() || points.isfinite().all().item<bool>(),
         "Interlacer: a position holds a NaN or an infinity, expected finite numbers");
-  if (o.local == LocalLayer::grf) grf = make_grf_mask(points, ptr, tokens, o);
-  if (o.local == LocalLayer::softmax) {
-    const std::int64_t k = std::min(o.neighbours, tokens - 1);
-    neighbours = std::make_shared<NeighbourMask>(knn_graph(points, {.k = k, .ptr = ptr}));
-  }
+  if (o.local == LocalLayer::grf) grf = make_grf_mask(given, o);
+  if (o.local == LocalLayer::softmax) neighbours = std::make_shared<NeighbourMask>(token_graph(given, o));
   if (o.local != LocalLayer::message_passing) return;
-  const at::Tensor points = given.detach().reshape({clouds * tokens, 3}), ptr = cloud_ptr(clouds, tokens);
   // Every anchor_every-th token: particles were drawn in random order.
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(points.device());
   const at::Tensor own = at::arange(0, tokens, o.anchor_every, integers);  // [A]

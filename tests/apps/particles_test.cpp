@@ -238,7 +238,6 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
                   "a rollout of 40 needs more");
   EXPECT_FALSE(fs::exists(other));
   expect_rejected(table({"--variants", "grf,none,grf"}), "variants: 'grf' is listed twice");
-  expect_rejected(table({"--variants", "grf@size=32"}), "cannot change size");
   expect_rejected(table({"--variants", "grf@hops=2@hops=3"}), "changes hops twice");
   expect_rejected(table({"--variants", "grf,grf@flow-loss=nan"}), "must be finite and 0 or more");  // at once
 }

@@ -1,6 +1,5 @@
 // The HTML report as a file; tests/report looks at it in a browser.
 #include <ATen/ATen.h>
-#include <ATen/ops/randint.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
