@@ -435,7 +435,9 @@ TEST_F(Runs, ATableCountsWhatIsFinishedAtItsEnd) {
       trained.push_back(run.variant);
       write_file(own.file(kResultFile), "{}");
       if (other_ends) write_file(result_of(theirs), "{}");
-      return TrainResult{.outcome = TrainOutcome::finished};
+      TrainResult done;
+      done.outcome = TrainOutcome::finished;
+      return done;
     };
     work.merge = [] { return "{}"; };
     const TableResult result = run_table(work, {});
