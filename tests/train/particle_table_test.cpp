@@ -25,7 +25,11 @@ constexpr std::size_t kTableSteps = 2;
 // A table all of whose runs are finished: nothing is trained.
 struct FinishedTable {
   FinishedTable() {
-    table.settings = ParticleSettings::from({{"data", TOPOMASK_ROBOT_STATES}});
+    table.settings = ParticleSettings::from({{"data", TOPOMASK_ROBOT_STATES},
+                                             {"size", "16"},
+                                             {"validation-every", "0"},
+                                             {"particles", "64"},
+                                             {"rollout", "1"}});
     table.folder = scratch / "table";
     fingerprint = fmt::format("{:016x}",
                               ParticleData(table.settings.data, table.settings.data_options()).fingerprint());
