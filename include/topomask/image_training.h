@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "topomask/augment.h"
@@ -62,6 +63,7 @@ class ImageClassification final : public Task {
   double take_data_seconds() override;
   Evaluation evaluate() override;
   void set_training(bool training) override;
+  std::string sample_name() const override;  // "images" or "clips"
 
   std::int64_t num_parameters() const;
   std::int64_t skipped_images() const;          // left out as unreadable

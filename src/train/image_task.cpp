@@ -136,6 +136,10 @@ std::int64_t ImageClassification::batch_size() const {
   return implementation_->options.batch_size;
 }
 
+std::string ImageClassification::sample_name() const {
+  return implementation_->options.model.frames == 1 ? "images" : "clips";
+}
+
 RanksPtr ImageClassification::ranks() const {
   return implementation_->options.ranks;
 }

@@ -196,7 +196,13 @@ TableResult run_particle_table(const ParticleTable& table, const TableCallbacks&
   work.variants = table.variants.empty() ? particle_table_variants() : table.variants;
   work.seeds = table.seeds;
   check_distinct(work.variants, work.seeds, "particle table");
-  for (const std::string& variant : work.variants) particle_table_settings(table.settings, variant, 0);
+  for (const std::string& variant : work.variants) {
+    const ParticleSettings settings = particle_table_settings(table.settings, variant, 0);
+    check(
+        settings.task.pretrain < settings.steps,
+        "particle table: pretrain must be less than the {} steps of '{}', got {}: no local layer would learn",
+        settings.steps, variant, settings.task.pretrain);
+  }
   check_particle_settings(table);
   const ParticleData data(table.settings.data, table.settings.data_options());
   // What the data cannot give to a later variant is said before the first one is trained.

@@ -226,6 +226,7 @@ TEST(ParticleTable, MergesVariantsAndSeeds) {
   EXPECT_THAT(text.out, HasSubstr("2 of 2 runs are finished"));
   expect_rejected(table({"--variants", "grf", "--rays", "33"}), "rays is 32 there and 33 here");
   expect_rejected(table({"--variants", "gfr"}), "did you mean 'grf'");
+  expect_rejected(table({"--variants", "grf@pretrain=2"}), "no local layer would learn");  // of 2 steps
   for (const char* fixed : {"size=32", "device=cuda", "cache=false", "evaluation-windows=3"})
     expect_rejected(table({"--variants", std::string("grf@") + fixed}), "cannot change ");
   // What the data cannot give is refused before anything is trained.
