@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "minute_particles.h"
 #include "topomask/particle_runs.h"
 
 namespace topomask {
@@ -84,21 +85,10 @@ TEST(StepScores, AreAllInTheJson) {
 // A small model, judged on one window of the episode that drops a can.
 ParticleSettings judged_settings(const std::string& size, const std::string& particles,
                                  const std::string& rollout) {
-  return ParticleSettings::from({{"data", TOPOMASK_ROBOT_STATES},
-                                 {"size", size},
-                                 {"validation-every", "4"},
+  return testing::minute("grf", {{"size", size},
                                  {"particles", particles},
-                                 {"robot-points", "4"},
-                                 {"width", "8"},
-                                 {"layers", "1"},
-                                 {"heads", "2"},
-                                 {"mlp", "8"},
-                                 {"encoder-width", "8"},
-                                 {"features", "8"},
                                  {"render-hidden", "8"},
                                  {"render-samples", "4"},
-                                 {"steps", "2"},
-                                 {"epoch-steps", "2"},
                                  {"evaluation-windows", "1"},
                                  {"evaluation-rollout", rollout}});
 }

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "io/files.h"
+#include "minute_particles.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
@@ -25,11 +26,7 @@ constexpr std::size_t kTableSteps = 2;
 // A table all of whose runs are finished: nothing is trained.
 struct FinishedTable {
   FinishedTable() {
-    table.settings = ParticleSettings::from({{"data", TOPOMASK_ROBOT_STATES},
-                                             {"size", "16"},
-                                             {"validation-every", "0"},
-                                             {"particles", "64"},
-                                             {"rollout", "1"}});
+    table.settings = testing::minute("grf", {{"validation-every", "0"}});
     table.folder = scratch / "table";
     fingerprint = fmt::format("{:016x}",
                               ParticleData(table.settings.data, table.settings.data_options()).fingerprint());

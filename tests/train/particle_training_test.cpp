@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/parallel.h"
+#include "minute_particles.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 #include "topomask/distributed.h"
@@ -25,38 +26,9 @@ namespace topomask {
 namespace {
 
 using testing::expect_error;
+using testing::kEpisodes;
+using testing::minute;
 using testing::TemporaryFolder;
-
-const std::string kEpisodes = TOPOMASK_ROBOT_STATES;
-
-ParticleSettings minute(const std::string& local, const SettingValues& more = {}) {
-  SettingValues values = {{"data", kEpisodes},
-                          {"size", "16"},
-                          {"validation-every", "4"},
-                          {"batch", "2"},
-                          {"local", local},
-                          {"particles", "96"},
-                          {"robot-points", "4"},
-                          {"width", "8"},
-                          {"layers", "1"},
-                          {"heads", "2"},
-                          {"mlp", "8"},
-                          {"encoder-width", "8"},
-                          {"features", "8"},
-                          {"render-hidden", "16"},
-                          {"render-samples", "8"},
-                          {"steps", "4"},
-                          {"epoch-steps", "2"},
-                          {"pretrain", "1"},
-                          {"double-every", "1"},
-                          {"rollout", "2"},
-                          {"rays", "32"},
-                          {"evaluation-windows", "2"},
-                          {"evaluation-rollout", "2"},
-                          {"drop-step", "0"}};
-  values.insert(values.end(), more.begin(), more.end());
-  return ParticleSettings::from(values);
-}
 
 std::map<std::string, at::Tensor> weights_of(const TemporaryFolder& folder) {
   return read_safetensors(folder / "last.safetensors").tensors;
