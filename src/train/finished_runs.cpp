@@ -10,6 +10,7 @@
 #include "io/files.h"
 #include "topomask/image_table.h"
 #include "topomask/mask_catalogue.h"
+#include "train/json_number.h"
 #include "train/sample.h"
 
 namespace topomask {
@@ -67,10 +68,11 @@ Json parse_result(const std::string& text, const std::string& path) {
     check(valid, "{}: expected {} for '{}'; remove it to run again", path, what, key);
   };
   const auto value = [&](const char* key) { return json.value(key, Json()); };
-  for (const char* key : {"seed", "accuracy", "loss", "best_accuracy", "best_epoch", "epochs", "steps",
+  for (const char* key : {"seed", "accuracy", "best_accuracy", "best_epoch", "epochs", "steps",
                           "parameters", "seconds", "epoch_seconds", "images_per_second", "validation_images",
                           "training_images", "patch", "layers", "heads"})
     require(key, value(key).is_number(), "a number");
+  require("loss", json.contains("loss") && is_number_or_null(json["loss"]), "a number");
   for (const char* key : {"attention", "data", "device"}) require(key, value(key).is_string(), "a string");
   require("grid", is_list(value("grid"), &Json::is_number) && json["grid"].size() == 2, "two numbers");
   require("classes", is_list(value("classes"), &Json::is_string), "a list of names");
@@ -143,7 +145,7 @@ Json summarise_runs(const std::vector<FinishedRun>& runs) {
       const Json& result = runs[end].result;
       accuracy.values.push_back(result["accuracy"]);
       best.values.push_back(result["best_accuracy"]);
-      loss.values.push_back(result["loss"]);
+      loss.values.push_back(number_or_nan(result["loss"]));
       epoch_seconds.values.push_back(result["epoch_seconds"]);
       rate.values.push_back(result["images_per_second"]);
       if (result.contains("data_share")) data_share.values.push_back(result["data_share"]);

@@ -7,6 +7,7 @@
 #include "io/files.h"
 #include "train/autocast.h"
 #include "train/checkpoint_file.h"
+#include "train/json_number.h"
 #include "train/particle_description.h"
 #include "train/particle_result.h"
 
@@ -78,8 +79,8 @@ std::optional<RunResult> check_particle_run(const RunFolder& folder, const Parti
   const Json result = parse_particle_result(*text, folder.file(kResultFile));
   TrainResult training;
   training.step = training.steps = result["steps"];
-  training.last.loss = result["loss"];
-  training.last.accuracy = result["psnr"];
+  training.last.loss = number_or_nan(result["loss"]);
+  training.last.accuracy = number_or_nan(result["psnr"]);
   training.seconds = result["seconds"];
   return RunResult{training, result.dump()};
 }
@@ -121,8 +122,10 @@ Json parse_particle_result(const std::string& text, const std::string& path) {
     check(object.value(key, Json()).is_number(), "{}: expected a number for '{}'; remove it to run again",
           path, key);
   };
-  for (const char* key : {"seed", "loss", "psnr", "steps", "parameters", "seconds", "train_step_seconds"})
-    check_number(json, key);
+  for (const char* key : {"seed", "steps", "parameters", "seconds", "train_step_seconds"}) check_number(json, key);
+  for (const char* key : {"loss", "psnr"})
+    check(json.contains(key) && is_number_or_null(json[key]), "{}: expected a number for '{}'; remove it to run again",
+          path, key);
   Json rollout = json.value("rollout", Json());
   if (!rollout.is_object()) rollout = Json::object();
   for (const char* row : {"model", "copy", "oracle"}) {

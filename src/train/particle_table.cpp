@@ -10,6 +10,7 @@
 #include "io/files.h"
 #include "io/folder_lock.h"
 #include "train/finished_runs.h"
+#include "train/json_number.h"
 #include "train/particle_pretraining.h"
 #include "train/particle_result.h"
 #include "train/sample.h"
@@ -101,7 +102,7 @@ Json summarise_particles(const std::vector<FinishedParticles>& runs) {
       const Json& result = runs[end].result;
       own.push_back(&result);
       every.push_back(&result);
-      psnr.values.push_back(result["psnr"]);
+      psnr.values.push_back(number_or_nan(result["psnr"]));
       train_seconds.values.push_back(result["train_step_seconds"]);
       step_seconds.values.push_back(result["rollout"]["step_seconds"]);
       seeds.push_back(result["seed"]);

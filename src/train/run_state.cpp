@@ -1,8 +1,7 @@
 #include "train/run_state.h"
 
-#include <limits>
-
 #include "core/check.h"
+#include "train/json_number.h"
 
 namespace topomask {
 
@@ -15,14 +14,9 @@ PlainJson to_json_value(const StepSums& sums) {
           {"scored", sums.scored}, {"divided", sums.divided},   {"parts", sums.parts}};
 }
 
-// JSON writes null for what is not finite; it comes back as NaN.
-double number_from(const PlainJson& json) {
-  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-}
-
 std::vector<double> numbers_from(const PlainJson& json, const char* key) {
   std::vector<double> numbers;
-  for (const PlainJson& number : json.value(key, PlainJson::array())) numbers.push_back(number_from(number));
+  for (const PlainJson& number : json.value(key, PlainJson::array())) numbers.push_back(number_or_nan(number));
   return numbers;
 }
 
@@ -44,7 +38,7 @@ PlainJson to_json_value(const Evaluation& evaluation) {
 }
 
 Evaluation evaluation_from(const PlainJson& json) {
-  return {number_from(json.at("loss")), number_from(json.at("accuracy")), json.at("count"),
+  return {number_or_nan(json.at("loss")), number_or_nan(json.at("accuracy")), json.at("count"),
           numbers_from(json, "parts")};
 }
 

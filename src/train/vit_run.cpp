@@ -11,6 +11,7 @@
 #include "train/checkpoint_file.h"
 #include "train/finished_runs.h"
 #include "train/initialise_from.h"
+#include "train/json_number.h"
 #include "train/shared_run.h"
 
 namespace topomask {
@@ -133,7 +134,7 @@ TrainResult training_of(const Json& result) {
   TrainResult training;
   training.step = training.steps = result["steps"];
   training.epoch = result["epochs"];
-  training.last = {result["loss"], result["accuracy"], result["validation_images"]};
+  training.last = {number_or_nan(result["loss"]), result["accuracy"], result["validation_images"]};
   training.best.accuracy = result["best_accuracy"];
   training.best_epoch = result["best_epoch"];
   training.seconds = result["seconds"];

@@ -162,6 +162,19 @@ TEST(ParticleTable, UnknownScoresDoNotCount) {
               std::sqrt(((13. / 3) * (13. / 3) + (5. / 3) * (5. / 3) + (8. / 3) * (8. / 3)) / 6));
 }
 
+// A run whose validation is not finite has finished all the same: null in its file, unknown in the table.
+TEST(ParticleTable, TakesRunsWhoseValidationIsNotFinite) {
+  FinishedTable files;
+  Json diverged = files.result("grf", 0, 1, 1);
+  diverged["loss"] = diverged["psnr"] = nullptr;
+  files.write("grf", 0, diverged);
+  files.write("none", 0, files.result("none", 0, 2, 1));
+  const Json summary = files.merged({"grf", "none"}, {0});
+  ASSERT_EQ(summary["variants"].size(), 2u);
+  EXPECT_TRUE(summary["variants"][0]["psnr_mean"].is_null());
+  EXPECT_EQ(summary["variants"][1]["psnr_mean"], 2);
+}
+
 TEST(ParticleTable, DamagedResultsGiveOneSentence) {
   const FinishedTable files;
   const auto refused = [&](const std::function<void(Json&)>& damage, const char* part) {
@@ -176,7 +189,8 @@ TEST(ParticleTable, DamagedResultsGiveOneSentence) {
   };
   refused([](Json& json) { json = Json::array(); }, "is not the result of 'topomask train particles'");
   refused([](Json& json) { json["model"] = 3; }, "is not the result of 'topomask train particles'");
-  refused([](Json& json) { json["psnr"] = nullptr; }, "expected a number for 'psnr'");
+  refused([](Json& json) { json["psnr"] = "good"; }, "expected a number for 'psnr'");
+  refused([](Json& json) { json.erase("loss"); }, "expected a number for 'loss'");
   refused([](Json& json) { json["seed"] = "0"; }, "expected a number for 'seed'");
   refused([](Json& json) { json["rollout"] = 3; }, "expected the steps of 'model' in 'rollout'");
   refused([](Json& json) { json["rollout"]["copy"] = Json::array(); },

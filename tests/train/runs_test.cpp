@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -266,6 +267,21 @@ TEST_F(Runs, OddResultsAreSentences) {
   expect_error(result("{}"), {"expected a number for 'seed'; remove it to run again"});
   expect_error(result(R"({"seed": "0"})"), {"expected a number for 'seed'"});
   EXPECT_FALSE(read_result(folder / "nowhere"));
+}
+
+// A run whose loss is not finite has finished all the same: null in its file, unknown in the table.
+TEST_F(Runs, ALossThatIsNotFiniteIsAResult) {
+  const std::string run = folder / "grf/seed-0";
+  fs::create_directories(folder / "grf");
+  train_vit(*std::make_unique<RunFolder>(run, RunStart::fresh), tiny_run());
+  nlohmann::ordered_json result = *read_result(run);
+  result["loss"] = nullptr;
+  folder.write("grf/seed-0/result.json", result.dump());
+  RunFolder again(run, RunStart::resume);
+  EXPECT_TRUE(std::isnan(train_vit(again, tiny_run()).training.last.loss));
+  const auto row = summarise_runs(find_finished_runs(folder / ""))["variants"].at(0);
+  EXPECT_TRUE(std::isnan(row["loss_mean"].get<double>()));
+  EXPECT_EQ(row["accuracy_mean"], result["accuracy"]);
 }
 
 // --- Checkpoints -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include "options/table_options.h"
 #include "report/page.h"
 #include "table.h"
+#include "train/json_number.h"
 
 namespace topomask::cli {
 namespace {
@@ -31,7 +32,7 @@ std::string format_summary(const nlohmann::ordered_json& summary) {
   Table table({"variant", "seeds", "accuracy %", "+-", "loss", "s/epoch", rate, "data %", "parameters"});
   for (const nlohmann::ordered_json& row : summary["variants"]) {
     table.add_row({row["variant"], std::to_string(row["seeds"].size()), percent(row["accuracy_mean"]),
-                   percent(row["accuracy_se"]), fmt::format("{:.4f}", row["loss_mean"].get<double>()),
+                   percent(row["accuracy_se"]), fmt::format("{:.4f}", number_or_nan(row["loss_mean"])),
                    fmt::format("{:.2f}", row["epoch_seconds"].get<double>()),
                    format_count(std::round(row["images_per_second"].get<double>())),
                    percent(row["data_share"]), format_count(row["parameters"].get<double>())});

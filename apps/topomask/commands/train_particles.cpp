@@ -6,6 +6,7 @@
 #include "options/step_table.h"
 #include "table.h"
 #include "topomask/particle_runs.h"
+#include "train/json_number.h"
 #include "train_session.h"
 
 namespace topomask::cli {
@@ -26,7 +27,7 @@ void print_particle_result(const std::string& folder, const nlohmann::ordered_js
   Listing listing;
   listing.add("local layer", json["local"]);
   listing.add("parameters", format_count(json["parameters"].get<double>()));
-  listing.add("validation", fmt::format("PSNR {:.2f} dB on {} windows", json["psnr"].get<double>(),
+  listing.add("validation", fmt::format("PSNR {:.2f} dB on {} windows", number_or_nan(json["psnr"]),
                                         json["rollout"]["windows"].get<std::int64_t>()));
   listing.add("trained for", format_seconds(result.seconds));
   listing.add("folder", folder);

@@ -65,15 +65,16 @@ function showTable() {
   const edge = (sign) => report.variants.map((row) => row.accuracy_mean + sign * (row.accuracy_se ?? 0));
   const low = Math.min(...edge(-1)), high = Math.max(...edge(1));
   const compares = linear && report.variants.length > 1;
-  const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time an epoch',
-    frameCount > 1 ? 'Clips a second' : 'Images a second', 'Parameters', 'Seeds'];
+  const headers = ['Variant', 'Accuracy', ...(compares ? ['Over linear, points'] : []), 'Loss', 'Time per epoch',
+    frameCount > 1 ? 'Clips per second' : 'Images per second', 'Parameters', 'Seeds'];
   const rows = report.variants.map((row) => {
     const name = element('span', {}, element('i', {class: 'swatch', style: background(row)}), row.variant,
       element('small', {}, aboutVariant(row)));
     const accuracy = element('span', {}, plusMinus(row.accuracy_mean, row.accuracy_se, 2),
       ...(report.variants.length > 1 ? [strip(row, low, high)] : []));
     const gain = row === linear ? '–' : points(difference(row, linear ?? row));
-    return [name, accuracy, ...(compares ? [gain] : []), row.loss_mean.toFixed(4), formatSeconds(row.epoch_seconds),
+    const loss = row.loss_mean === null ? '–' : row.loss_mean.toFixed(4);
+    return [name, accuracy, ...(compares ? [gain] : []), loss, formatSeconds(row.epoch_seconds),
       Math.round(row.images_per_second).toLocaleString('en'), row.parameters.toLocaleString('en'), String(row.seeds.length)];
   });
   fillTable(byId('results'), 'Results of all variants', headers, rows);
