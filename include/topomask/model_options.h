@@ -32,6 +32,7 @@ enum class AttentionVariant {
 std::string attention_variant_name(AttentionVariant variant);  // "softmax+grf", "power-series", ...
 AttentionVariant parse_attention_variant(const std::string& name);
 const std::vector<std::string>& attention_variant_names();
+AttentionVariant unmasked(AttentionVariant variant);  // softmax, linear or performer
 
 // The walks of `grf`, `softmax+grf`, `performer+grf`, `grf-asymmetric` and `ad-hoc`, and the length of f.
 struct MaskOptions {
@@ -49,6 +50,7 @@ struct MaskOptions {
   // grid, and `learned-features`, which knows of no graph.
   std::string patch_graph = "grid";
   int neighbour_hops = 1;  // neighbours: how far they reach
+  int every = 1;           // blocks 0, every, 2 every, ... of a stack have the mask, the others have none
   std::uint64_t seed = 0;
 };
 
@@ -102,7 +104,9 @@ struct VitOptions {
     return layers + (encoder == Encoder::factorised ? temporal_layers : 0);
   }
   AttentionVariant attention_of(std::int64_t layer) const {
-    return layer < layers ? attention : temporal_attention;
+    const bool over_patches = layer < layers;
+    const AttentionVariant variant = over_patches ? attention : temporal_attention;
+    return (over_patches ? layer : layer - layers) % mask.every == 0 ? variant : unmasked(variant);
   }
 };
 // Throws, in the words of the options, where the sizes do not fit each other.

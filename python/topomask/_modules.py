@@ -49,7 +49,8 @@ class VisionTransformer(_LibraryModule):
         options: channels, classes, dim, depth, heads, mlp (width of a token, blocks, heads, width inside the
             MLP), attention ("grf", "linear", "softmax", ...), random_features, pooling ("mean" or "cls"), dropout,
             seed, initial_weights, initial_positions (all three before training); of the masks num_walks, p_halt,
-            max_hops, coupling, share_walks, ensembles, absolute, key_f, patch_graph, neighbour_hops, mask_seed;
+            max_hops, coupling, share_walks, ensembles, absolute, key_f, patch_graph, neighbour_hops, mask_every,
+            mask_seed;
             of clips encoder, frames, tubelet, temporal_layers, temporal_attention; of data mean, stddev, class_names.
     """
 

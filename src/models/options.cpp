@@ -74,6 +74,20 @@ AttentionVariant parse_attention_variant(const std::string& name) {
   return parse_word<AttentionVariant>("attention", name);
 }
 
+AttentionVariant unmasked(AttentionVariant variant) {
+  switch (variant) {
+    case AttentionVariant::softmax:
+    case AttentionVariant::softmax_grf:
+    case AttentionVariant::softmax_grf_bias:
+      return AttentionVariant::softmax;
+    case AttentionVariant::performer:
+    case AttentionVariant::performer_grf:
+      return AttentionVariant::performer;
+    default:
+      return AttentionVariant::linear;
+  }
+}
+
 void check_vit_options(const VitOptions& o) {
   check(o.channels >= 1 && o.height >= 1 && o.width >= 1,
         "vit: images must have a positive size, got {} channels of {}x{}", o.channels, o.height, o.width);
@@ -100,6 +114,7 @@ void check_vit_options(const VitOptions& o) {
   check(o.mask.num_walks >= 1, "mask: walks must be 1 or more, got {}", o.mask.num_walks);
   check(o.mask.max_hops >= 0 && o.mask.max_hops <= kMaxHops, "mask: max-hops must be 0 to {}, got {}",
         kMaxHops, o.mask.max_hops);
+  check(o.mask.every >= 1, "mask: mask-every must be 1 or more, got {}", o.mask.every);
   check(o.random_features >= 1, "vit: random-features must be 1 or more, got {}", o.random_features);
   const PatchGraph graph = parse_patch_graph(o.mask.patch_graph);
   for (const TokenStack& stack : token_stacks(o)) {

@@ -28,7 +28,8 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> vit_parameter_sha
       norm(block + "norm1");
       linear(block + "attention.qkv", o.embedding, 3 * o.embedding);
       linear(block + "attention.projection", o.embedding, o.embedding);
-      if (const auto mask = mask_parameter(stack.attention, o.mask, o.heads, stack.grid))
+      const AttentionVariant attention = o.attention_of(stack.first_layer + layer);
+      if (const auto mask = mask_parameter(attention, o.mask, o.heads, stack.grid))
         shapes.push_back({block + "attention.mask." + mask->name, mask->sizes});
       norm(block + "norm2");
       linear(block + "mlp.fc1", o.embedding, o.mlp);

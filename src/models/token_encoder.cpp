@@ -17,12 +17,13 @@ TokenEncoder::TokenEncoder(torch::nn::Module& owner, const VitOptions& options, 
   std::vector<std::shared_ptr<MaskModule>> masks;
   for (std::int64_t layer = 0; layer < stack.layers; ++layer) {
     site.layer = stack.first_layer + layer;
+    const AttentionVariant variant = options.attention_of(site.layer);
     const MaskModule* const earlier = masks.empty() ? nullptr : masks.front().get();
-    masks.push_back(make_mask_module(stack.attention, options.mask, site, earlier));
+    masks.push_back(make_mask_module(variant, options.mask, site, earlier));
     const FeatureMap random_features = {.kind = FeatureMapKind::favor,
                                         .num_features = options.random_features,
                                         .seed = layer_feature_seed(options.seed, site.layer)};
-    SelfAttention attention(options.embedding, options.heads, stack.attention, masks.back(), num_global,
+    SelfAttention attention(options.embedding, options.heads, variant, masks.back(), num_global,
                             random_features);
     blocks_->push_back(TransformerBlock(options.embedding, options.mlp, options.dropout, attention));
   }

@@ -24,6 +24,7 @@ bool are_alike(const DenseMaskModule& a, const DenseMaskModule& b) {
 
 MaskBank::MaskBank(std::vector<std::shared_ptr<MaskModule>> modules) : modules_(std::move(modules)) {
   for (const auto& module : modules_) {
+    if (module == nullptr) continue;
     const auto* dense = dynamic_cast<const DenseMaskModule*>(module.get());
     if (dense == nullptr || (!together_.empty() && !are_alike(*together_[0], *dense))) {
       together_.clear();
@@ -62,8 +63,10 @@ std::vector<MaskPtr> MaskBank::masks() {
   const at::Tensor all =
       together_[0]->matrices(at::cat(parameters), head_constants());  // [layers heads, N, N]
   const auto layers = static_cast<std::int64_t>(together_.size());
-  for (const at::Tensor& own : all.view({layers, -1, all.size(1), all.size(2)}).unbind())
-    result.push_back(std::make_shared<DenseMask>(own));
+  const std::vector<at::Tensor> matrices = all.view({layers, -1, all.size(1), all.size(2)}).unbind();
+  auto next = matrices.begin();
+  for (const auto& module : modules_)
+    result.push_back(module == nullptr ? nullptr : std::make_shared<DenseMask>(*next++));
   return result;
 }
 

@@ -227,7 +227,9 @@ std::vector<MaskSnapshot> ImageClassification::masks() const {
   const std::vector<TokenStack> stacks = token_stacks(options);
   std::int64_t entries = 0;
   for (const TokenStack& stack : stacks)
-    entries += stack.layers * options.heads * stack.num_tokens() * stack.num_tokens();
+    for (std::int64_t layer = stack.first_layer; layer < stack.first_layer + stack.layers; ++layer)
+      if (implementation_->model->mask(layer) != nullptr)
+        entries += options.heads * stack.num_tokens() * stack.num_tokens();
   std::vector<MaskSnapshot> result;
   for (const TokenStack& stack : stacks) {
     const Graph graph = patch_graph(stack.grid, options.mask.patch_graph);

@@ -75,6 +75,7 @@ const std::vector<Field>& fields() {
       field<bool>("key_f", [](VitOptions& o) { return &o.mask.key_f; }),
       field<std::string>("patch_graph", [](VitOptions& o) { return &o.mask.patch_graph; }),
       field<int>("neighbour_hops", [](VitOptions& o) { return &o.mask.neighbour_hops; }),
+      field<int>("mask_every", [](VitOptions& o) { return &o.mask.every; }),
       field<std::uint64_t>("mask_seed", [](VitOptions& o) { return &o.mask.seed; }),
       field<I>("random_features", [](VitOptions& o) { return &o.random_features; }),
       named_field<InitialWeights>("initial_weights", [](VitOptions& o) { return &o.initial_weights; }),

@@ -116,7 +116,10 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
                {"layers", options.model.layers},
                {"heads", options.model.heads},
                {"classes", data.class_names}};
-  if (!f.empty()) json["f"] = f;  // [layers][heads][k]
+  if (!f.empty()) {
+    json["f"] = f;                // [layers][heads][k]
+    json["f_layers"] = f_layers;  // which of the layers these are
+  }
   if (!key_f.empty()) json["key_f"] = key_f;
   if (settings.is_video()) {
     json["encoder"] = word_of(options.model.encoder);
@@ -125,7 +128,6 @@ Json result_json(const RunFolder& folder, const VitSettings& settings, const Ima
     json["temporal_layers"] = options.model.total_layers() - options.model.layers;
     json["temporal_attention"] = attention_variant_name(options.model.temporal_attention);
     json["frame_order"] = word_of(settings.frame_order);
-    json["f_layers"] = f_layers;  // which of the layers have the f above
   }
   return json;
 }

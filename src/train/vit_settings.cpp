@@ -93,6 +93,8 @@ Settings list_settings(VitSettings& s) {
            "(K nearest neighbours after moving each cell by up to jitter; weights decrease with distance)");
   list.add("neighbour-hops", s.model.mask.neighbour_hops,
            "--attention neighbours: reach of the mask in hops");
+  list.add("mask-every", s.model.mask.every,
+           "Blocks with the mask: the first, and every so many after it; the others are unmasked");
 
   list.section("training");
   list.add("seed", s.seed, "Random seed; fixes everything random");

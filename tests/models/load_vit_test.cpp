@@ -57,6 +57,7 @@ TEST_P(EveryVariantOfAttention, HasTheParametersThatAreListed) {
     options.heads = 2;
     options.mlp = 5;
     options.mask.max_hops = 3;
+    options.mask.every = pooling == Pooling::cls ? 2 : 1;
     options.attention = parse_attention_variant(GetParam());
     options.pooling = pooling;
     std::map<std::string, std::vector<std::int64_t>> listed, actual;

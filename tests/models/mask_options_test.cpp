@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "core/random.h"
 #include "minute_vit.h"
@@ -96,6 +99,48 @@ TEST(MaskOptions, ModelsWithAnFOfTheKeysHaveTheGradientsOfFiniteDifferences) {
   }
 }
 
+// A Toeplitz mask of ones is no mask, so a model with masks in all blocks can act as one with fewer.
+TEST(MaskOptions, EveryOtherBlockHasTheMask) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [variant, without] :
+       {std::pair{AttentionVariant::toeplitz, AttentionVariant::linear},
+        std::pair{AttentionVariant::softmax_grf_bias, AttentionVariant::softmax}}) {
+    VitOptions options = oracle::minute_clips(Encoder::factorised, variant);
+    options.layers = 5;
+    options.temporal_layers = 2;
+    options.mask.every = 2;
+    VisionTransformer some(options);
+    some->to(at::kDouble);
+    oracle::fill_all(some);
+    std::vector<std::string> masked;
+    for (const auto& item : some->named_parameters())
+      if (parameter_kind(item.key(), item.value()) == ParameterKind::mask) masked.push_back(item.key());
+    ASSERT_EQ(masked.size(), 4u);
+    for (const char* block : {"blocks.0.", "blocks.2.", "blocks.4.", "temporal.blocks.0."})
+      EXPECT_TRUE(std::any_of(masked.begin(), masked.end(), [&](const auto& name) {
+        return name.starts_with(std::string(block) + "attention.mask.");
+      })) << block;
+    for (const int layer : {1, 3, 6}) EXPECT_EQ(options.attention_of(layer), without) << layer;
+    for (const int layer : {0, 2, 4, 5}) EXPECT_EQ(options.attention_of(layer), variant) << layer;
+
+    options.mask.every = 1;
+    VisionTransformer all(options);
+    all->to(at::kDouble);
+    const auto known = some->named_parameters();
+    for (const auto& item : all->named_parameters()) {
+      const at::Tensor* same = known.find(item.key());
+      // Blocks without a mask: all weights are multiplied by 1, or 0 is added to all logits.
+      if (same != nullptr) item.value().copy_(*same);
+      else item.value().fill_(variant == AttentionVariant::toeplitz ? 1 : 0);
+    }
+    const at::Tensor clips = test_values({3, 4, 1, 4, 6}, 40);
+    EXPECT_LE(max_difference(some->forward(clips), all->forward(clips)), 1e-12);
+    for (const auto& item : all->named_parameters())
+      if (known.find(item.key()) == nullptr) item.value().copy_(test_values(item.value().sizes(), 41).mul(4));
+    EXPECT_GT(max_difference(some->forward(clips), all->forward(clips)), 1e-6);
+  }
+}
+
 // FAVOR+ estimates softmax attention: with many features a performer comes near it.
 TEST(Performer, ComesNearSoftmaxWithManyFeatures) {
   const at::NoGradGuard no_grad;
@@ -182,6 +227,13 @@ TEST(PatchGraph, SaysWhatDoesNotFit) {
   expect_error(check_with("knn:4,jitter=nan"), "expected jitter from 0");
   expect_error(check_with("knn:4", AttentionVariant::toeplitz), "toeplitz needs --patch-graph grid");
   check_with("knn:4", AttentionVariant::neighbours)();
+  expect_error(
+      [] {
+        VitOptions options = two_layers(AttentionVariant::grf);
+        options.mask.every = 0;
+        check_vit_options(options);
+      },
+      "mask: mask-every must be 1 or more, got 0");
   VitOptions options = two_layers(AttentionVariant::grf_asymmetric);
   options.mask.key_f = true;
   expect_error([&] { check_vit_options(options); }, "key-f: asymmetric ensembles have one-hot keys");
