@@ -111,11 +111,6 @@ at::Tensor with_ones(const at::Tensor& v);
 // guard.
 at::Tensor divide_by_normaliser(const at::Tensor& sums, double guard);
 
-// [features, d], rows with the law of N(0, I_d), orthogonal to each other within every block of d rows.
-// Shared by all callers, so nobody may write to it.
-at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
-                            c10::Device device);
-
 // Features of a part of the keys: `of_all` turns the largest exponents [..., 1, 1] of these keys into those
 // of all keys.
 using LargestOfAll = std::function<at::Tensor(const at::Tensor& of_these)>;

@@ -57,10 +57,6 @@ at::Tensor draw_projection(std::int64_t features, std::int64_t d, std::uint64_t 
   return at::cat(blocks);
 }
 
-}  // namespace
-
-namespace {
-
 // The last tensors that were asked for, by what they were made of. Making them costs more than small
 // attention does, and a GPU would be waited for at every call. Never destroyed: CUDA may end before it.
 template <class Key>
@@ -85,17 +81,17 @@ class KeptTensors {
   std::deque<std::pair<Key, at::Tensor>> kept_;
 };
 
-}  // namespace
-
+// [features, d]: rows with the law of N(0, I_d) / d^1/4, orthogonal to each other within every block of d rows.
+// Shared by all callers, so nobody may write to it.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device) {
   using Key = std::tuple<std::int64_t, std::int64_t, std::uint64_t, at::ScalarType, c10::Device>;
   static auto& drawn = *new KeptTensors<Key>;
-  return drawn.get(Key(features, d, seed, dtype, device),
-                   [&] { return draw_projection(features, d, seed).to(device, dtype); });
+  return drawn.get(Key(features, d, seed, dtype, device), [&] {
+    const double scale = std::pow(static_cast<double>(d), -0.25);
+    return (draw_projection(features, d, seed) * scale).to(device, dtype);
+  });
 }
-
-namespace {
 
 // The block of each node: [N] int64. `blocks`: as Mask::blocks() gives them.
 at::Tensor block_of_nodes(const std::vector<std::int64_t>& blocks, c10::Device device) {
@@ -108,42 +104,45 @@ at::Tensor block_of_nodes(const std::vector<std::int64_t>& blocks, c10::Device d
                        /*right=*/true);
 }
 
-// The maximum over the rows of each block and all columns, at every row: [..., N, m] -> [..., N, 1].
-at::Tensor largest_of_block(const at::Tensor& x, const std::vector<std::int64_t>& blocks) {
-  const at::Tensor rows = x.amax(-1), block = block_of_nodes(blocks, x.device()).expand_as(rows);
-  std::vector<std::int64_t> sizes = rows.sizes().vec();
+// The maximum over the rows of each block, at every row of it: [..., N, 1].
+at::Tensor largest_of_block(const at::Tensor& rows, const std::vector<std::int64_t>& blocks) {
+  const at::Tensor flat = rows.squeeze(-1), block = block_of_nodes(blocks, rows.device()).expand_as(flat);
+  std::vector<std::int64_t> sizes = flat.sizes().vec();
   sizes.back() = static_cast<std::int64_t>(blocks.size()) - 1;
-  return at::full(sizes, -std::numeric_limits<double>::infinity(), x.options())
-      .scatter_reduce(-1, block, rows, "amax")
+  return at::full(sizes, -std::numeric_limits<double>::infinity(), rows.options())
+      .scatter_reduce(-1, block, flat, "amax")
       .gather(-1, block)
       .unsqueeze(-1);
 }
 
 // Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys that a query
-// can meet, cancel in the normalised attention, so the largest exponent is taken out of each. Keys of another
-// graph must not count: if they are far larger, all features of this graph would underflow.
+// can meet, cancel in the normalised attention, so the largest exponent is taken out of each; of a query
+// exp(-|x|^2 / 2) is such a factor, too. Keys of another graph must not count: if they are far larger, all
+// features of this graph would underflow.
 at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query,
                              const std::vector<std::int64_t>& blocks, const LargestOfAll& of_all = {}) {
   const std::int64_t d = x.size(-1);
-  const at::Tensor scaled = x * std::pow(static_cast<double>(d), -0.25);
-  const at::Tensor projection = favor_projection(features, d, seed, x.scalar_type(), x.device());
-  const at::Tensor exponent = at::matmul(scaled, projection.t()) - scaled.square().sum(-1, true) / 2;
-  const at::Tensor seen = exponent.detach();
+  const at::Tensor projected =
+      at::matmul(x, favor_projection(features, d, seed, x.scalar_type(), x.device()).t());
+  const double scale = std::log(static_cast<double>(features)) / 2;
+  // All that belongs to a row is [..., N, 1] and put together first: each pass over the features costs more.
+  const at::Tensor largest_of_row = projected.detach().amax(-1, true);
+  if (is_query) return (projected - (largest_of_row + scale)).exp();
+
+  const at::Tensor half_square = x.square().sum(-1, true) / (2 * std::sqrt(static_cast<double>(d)));
+  const at::Tensor exponents = largest_of_row - half_square.detach();
   at::Tensor largest;
-  if (is_query) {
-    largest = seen.amax(-1, true);
-  } else if (blocks.size() > 2) {
-    largest = largest_of_block(seen, blocks);
-  } else if (of_all) {
-    std::vector<std::int64_t> sizes = seen.sizes().vec();
-    sizes[sizes.size() - 2] = sizes[sizes.size() - 1] = 1;
-    largest =
-        of_all(seen.size(-2) > 0 ? seen.amax({-2, -1}, true)
-                                 : at::full(sizes, -std::numeric_limits<double>::infinity(), seen.options()));
+  if (blocks.size() > 2) {
+    largest = largest_of_block(exponents, blocks);
+  } else if (exponents.size(-2) > 0) {
+    largest = exponents.amax(-2, true);
   } else {
-    largest = seen.amax({-2, -1}, true);
+    std::vector<std::int64_t> sizes = exponents.sizes().vec();
+    sizes[sizes.size() - 2] = 1;
+    largest = at::full(sizes, -std::numeric_limits<double>::infinity(), exponents.options());
   }
-  return (exponent - largest).exp() / std::sqrt(static_cast<double>(features));
+  if (of_all) largest = of_all(largest);
+  return (projected - (half_square + (largest + scale))).exp();
 }
 
 }  // namespace

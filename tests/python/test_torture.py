@@ -177,6 +177,17 @@ def test_entries_that_are_zero_learn(karate: topomask.Graph, kind: str, engine: 
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_random_features_have_the_gradients_of_finite_differences(karate: topomask.Graph, engine: str) -> None:
+    """Factors that cancel in the normalised attention are left out of the features, and of their gradients."""
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2).double()
+    q, k, v = (x.requires_grad_() for x in operands())
+    assert torch.autograd.gradcheck(
+        lambda q, k, v: attention(q, k, v, mask=mask, engine=engine, feature_map="favor"),
+        (q, k, v), fast_mode=True, atol=1e-5,
+    )  # fmt: skip
+
+
 def test_unequal_scales_in_a_packed_batch(karate: topomask.Graph) -> None:
     """One graph with large keys does not zero the rows of another."""
     graphs = topomask.union([karate, karate])
