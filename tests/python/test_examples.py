@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ def run(name: str, *arguments: str) -> str:
 
 def test_every_example_is_tested() -> None:
     tested = {"quickstart.py", "node_classification.py", "point_cloud.py", "image_grid.py", "cuda_graph.py",
-              "distributed_node_classifier.py", "distributed_edge_index.py", "particle_dynamics.py"}  # fmt: skip
+              "distributed_node_classifier.py", "distributed_edge_index.py", "particle_dynamics.py",
+              "local_layers.py"}  # fmt: skip
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -42,6 +44,14 @@ def test_point_cloud() -> None:
 def test_particle_dynamics() -> None:
     before, after = (int(word) for word in run("particle_dynamics.py").split() if word.isdigit())
     assert after < before / 2
+
+
+@pytest.mark.parametrize("local", ["grf", "mp", "none"])
+def test_local_layers(local: str) -> None:
+    out = run("local_layers.py", "--local", local, "--steps", "200")
+    assert out.startswith(f"local={local} bodies=64 seed=0: error ")
+    before, after = (float(number) for number in re.findall(r"([\d.]+) mm", out))
+    assert after > 0.9 * before if local == "none" else after < 0.5 * before
 
 
 def test_image_grid() -> None:
