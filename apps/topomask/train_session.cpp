@@ -41,8 +41,7 @@ CLI::App& add_train_flags(CLI::App& train, const TrainHelp& help, TrainFlags& fl
                "Resume the run in --out; the result is that of an uninterrupted run");
   sub.add_flag("--print-config", flags.print_config,
                fmt::format("Print the settings from {} as a TOML file and exit", help.sources));
-  sub.add_option("--time-limit", flags.time_limit, "Save and stop after this many seconds; 0: never")
-      ->capture_default_str();
+  add_time_limit(sub, flags.time_limit);
   add_training_rank_options(sub, flags.ranks);
   sub.footer(help.footer);
   return sub;

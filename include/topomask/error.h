@@ -14,4 +14,10 @@ class Error : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// A NaN or an infinity where numbers must be finite: in a caller's data, or in a model that has diverged.
+class NotFinite : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace topomask

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "topomask/train.h"
 
@@ -24,11 +25,13 @@ struct TableCallbacks {
   std::function<TrainCallbacks(const TableRun&)> training;  // for a run that begins
   std::function<void(const TableRun&, const TrainResult&)> finished;
   std::function<void(const TableRun&)> in_use;  // left out: another process trains it
+  std::function<void(const TableRun&, const std::string& why)> diverged;
 };
 
 struct TableResult {
   std::string json;  // FOLDER/results.json: all finished runs, and mean and standard error per variant
   std::int64_t finished = 0, in_use = 0, total = 0;  // runs that were asked for
+  std::vector<std::string> diverged;                 // VARIANT/seed-S: why, of those whose numbers became NaN
 };
 
 }  // namespace topomask

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "topomask/error.h"
 #include "topomask/parameters.h"
 #include "topomask/words.h"
 
@@ -22,6 +23,12 @@ namespace topomask {
 
 class Ranks;  // topomask/distributed.h
 using RanksPtr = std::shared_ptr<const Ranks>;
+
+// A run whose loss or model is no longer finite. Its last checkpoint is from before.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
 
 struct Evaluation {
   double loss = 0, accuracy = 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from topomask._ops import ops
+
+
+def _as_json(options: dict[str, Any]) -> str:
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name}: expected a finite number, got {value}")
+    return json.dumps(options)
 
 
 class _LibraryModule(nn.Module):
@@ -56,7 +64,7 @@ class VisionTransformer(_LibraryModule):
 
     def __init__(self, image_size: int | tuple[int, int], patch: int, **options: Any) -> None:
         size = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
-        super().__init__("vit", json.dumps({"image_size": size, "patch": patch, **options}))
+        super().__init__("vit", _as_json({"image_size": size, "patch": patch, **options}))
         self.settings: dict[str, Any] = json.loads(self._call[1])
         self.class_names: list[str] = self.settings["class_names"]  # empty where the data have none
 
@@ -143,7 +151,7 @@ class ParticleRenderer(_LibraryModule):
 
     def __init__(self, features: int | None = None, **options: Any) -> None:
         given = options if features is None else {"features": features, **options}
-        super().__init__("renderer", json.dumps(given))
+        super().__init__("renderer", _as_json(given))
         self.settings: dict[str, Any] = json.loads(self._call[1])
 
     def forward(self, positions: Tensor, features: Tensor, origins: Tensor, directions: Tensor) -> Rendered:

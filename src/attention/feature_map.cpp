@@ -81,8 +81,8 @@ class KeptTensors {
   std::deque<std::pair<Key, at::Tensor>> kept_;
 };
 
-// [features, d]: rows with the law of N(0, I_d) / d^1/4, orthogonal to each other within every block of d rows.
-// Shared by all callers, so nobody may write to it.
+// [features, d]: rows with the law of N(0, I_d) / d^1/4, orthogonal to each other within every block of d
+// rows. Shared by all callers, so nobody may write to it.
 at::Tensor favor_projection(std::int64_t features, std::int64_t d, std::uint64_t seed, at::ScalarType dtype,
                             c10::Device device) {
   using Key = std::tuple<std::int64_t, std::int64_t, std::uint64_t, at::ScalarType, c10::Device>;

@@ -63,8 +63,8 @@ CloudGeometry::CloudGeometry(const at::Tensor& given, const InterlacerOptions& o
   tokens = given.size(1);
   const at::Tensor points = given.detach().reshape({clouds * tokens, 3}), ptr = cloud_ptr(clouds, tokens);
   // Whatever the local layers are. A GPU would have to be waited for; there the loss will tell.
-  check(!points.is_cpu() || points.isfinite().all().item<bool>(),
-        "Interlacer: a position holds a NaN or an infinity, expected finite numbers");
+  if (points.is_cpu() && !points.isfinite().all().item<bool>())
+    throw NotFinite("Interlacer: a position holds a NaN or an infinity, expected finite numbers");
   if (o.local == LocalLayer::grf) grf = make_grf_mask(given, o);
   if (o.local == LocalLayer::softmax) neighbours = std::make_shared<NeighbourMask>(token_graph(given, o));
   if (o.local != LocalLayer::message_passing) return;

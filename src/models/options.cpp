@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/check.h"
 #include "core/suggest.h"
 #include "models/token_stacks.h"
@@ -103,6 +105,8 @@ void check_vit_options(const VitOptions& o) {
         o.embedding);
   check(o.dropout >= 0 && o.dropout < 1, "vit: dropout must lie in [0, 1), got {}", o.dropout);
   check(o.initial_positions >= 0, "vit: initial-positions must be 0 or more, got {}", o.initial_positions);
+  check(std::isfinite(o.initial_positions), "vit: initial-positions must be finite, got {}",
+        o.initial_positions);
   check(o.frames >= 1 && o.tubelet >= 1, "vit: frames and tubelet must be 1 or more, got {} and {}", o.frames,
         o.tubelet);
   check(o.encoder != Encoder::image || o.frames == 1,

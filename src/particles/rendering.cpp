@@ -33,8 +33,9 @@ void check_cloud(const at::Tensor& x, const char* name, const at::Tensor& like, 
 void check_numbers(const at::Tensor& x, const char* name) {
   const double* value = x.const_data_ptr<double>();
   for (std::int64_t i = 0; i < x.numel(); ++i) {
-    check(std::isfinite(value[i]), "render_particles: expected finite {}, got {} at [{}, {}, {}]", name,
-          value[i], i / (x.size(1) * 3), i / 3 % x.size(1), i % 3);
+    if (!std::isfinite(value[i]))
+      throw NotFinite(fmt::format("render_particles: expected finite {}, got {} at [{}, {}, {}]", name,
+                                  value[i], i / (x.size(1) * 3), i / 3 % x.size(1), i % 3));
   }
 }
 

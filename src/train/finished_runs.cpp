@@ -68,8 +68,8 @@ Json parse_result(const std::string& text, const std::string& path) {
     check(valid, "{}: expected {} for '{}'; remove it to run again", path, what, key);
   };
   const auto value = [&](const char* key) { return json.value(key, Json()); };
-  for (const char* key : {"seed", "accuracy", "best_accuracy", "best_epoch", "epochs", "steps",
-                          "parameters", "seconds", "epoch_seconds", "images_per_second", "validation_images",
+  for (const char* key : {"seed", "accuracy", "best_accuracy", "best_epoch", "epochs", "steps", "parameters",
+                          "seconds", "epoch_seconds", "images_per_second", "validation_images",
                           "training_images", "patch", "layers", "heads"})
     require(key, value(key).is_number(), "a number");
   require("loss", json.contains("loss") && is_number_or_null(json["loss"]), "a number");
@@ -92,7 +92,8 @@ Json parse_result(const std::string& text, const std::string& path) {
     bool valid = json[key].is_array();
     for (const Json& layer : json[key]) {
       valid = valid && layer.is_array();
-      for (const Json& head : layer) valid = valid && is_list(head, &Json::is_number);
+      for (const Json& head : layer)
+        valid = valid && head.is_array() && std::all_of(head.begin(), head.end(), is_number_or_null<Json>);
     }
     require(key.c_str(), valid, "numbers for each layer and head");
   }

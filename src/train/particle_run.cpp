@@ -122,10 +122,11 @@ Json parse_particle_result(const std::string& text, const std::string& path) {
     check(object.value(key, Json()).is_number(), "{}: expected a number for '{}'; remove it to run again",
           path, key);
   };
-  for (const char* key : {"seed", "steps", "parameters", "seconds", "train_step_seconds"}) check_number(json, key);
+  for (const char* key : {"seed", "steps", "parameters", "seconds", "train_step_seconds"})
+    check_number(json, key);
   for (const char* key : {"loss", "psnr"})
-    check(json.contains(key) && is_number_or_null(json[key]), "{}: expected a number for '{}'; remove it to run again",
-          path, key);
+    check(json.contains(key) && is_number_or_null(json[key]),
+          "{}: expected a number for '{}'; remove it to run again", path, key);
   Json rollout = json.value("rollout", Json());
   if (!rollout.is_object()) rollout = Json::object();
   for (const char* row : {"model", "copy", "oracle"}) {

@@ -16,7 +16,8 @@ PlainJson to_json_value(const StepSums& sums) {
 
 std::vector<double> numbers_from(const PlainJson& json, const char* key) {
   std::vector<double> numbers;
-  for (const PlainJson& number : json.value(key, PlainJson::array())) numbers.push_back(number_or_nan(number));
+  for (const PlainJson& number : json.value(key, PlainJson::array()))
+    numbers.push_back(number_or_nan(number));
   return numbers;
 }
 

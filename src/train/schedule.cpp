@@ -31,7 +31,8 @@ double schedule_factor(const TrainOptions& options, std::int64_t step, std::int6
 
 void check_train_options(const TrainOptions& o) {
   check(o.epochs >= 1, "training: epochs must be 1 or more, got {}", o.epochs);
-  check(o.learning_rate > 0, "training: learning-rate must be positive, got {}", o.learning_rate);
+  check(o.learning_rate > 0 && std::isfinite(o.learning_rate),
+        "training: learning-rate must be positive and finite, got {}", o.learning_rate);
   check(o.final_learning_rate >= 0 && o.final_learning_rate <= o.learning_rate,
         "training: final-learning-rate must lie between 0 and the learning rate {}, got {}", o.learning_rate,
         o.final_learning_rate);
@@ -48,6 +49,8 @@ void check_train_options(const TrainOptions& o) {
   check(o.ema >= 0 && o.ema < 1, "training: ema must lie in [0, 1), got {}", o.ema);
   check(o.evaluate_every >= 1, "training: evaluate-every must be 1 or more, got {}", o.evaluate_every);
   check(o.log_every >= 1, "training: log-every must be 1 or more, got {}", o.log_every);
+  check(o.checkpoint_seconds >= 0, "training: checkpoint-seconds must be 0 or more, got {}",
+        o.checkpoint_seconds);
   check(o.checkpoint_steps >= 0, "training: checkpoint-steps must be 0 or more, got {}", o.checkpoint_steps);
 }
 

@@ -85,7 +85,7 @@ void Settings::add(const std::string& key, std::uint64_t& target, const std::str
 void Settings::add(const std::string& key, int& target, const std::string& help) {
   push(
       key, help, Setting::Type::integer, "INT",
-      [&target](const std::string& t) { target = parse_number<int>(t, "a whole number"); },
+      [&target](const std::string& t) { target = parse_number<int>(t, "a whole number below 2^31"); },
       [&target] { return std::to_string(target); });
 }
 

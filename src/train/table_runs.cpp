@@ -83,6 +83,10 @@ TableResult run_table(const TableWork& work, const TableCallbacks& callbacks) {
         left_out.insert(path);
         if (callbacks.in_use) callbacks.in_use(run);
         continue;
+      } catch (const Diverged& error) {
+        result.diverged.push_back(fmt::format("{}/seed-{}: {}", variant, seed, error.what()));
+        if (callbacks.diverged) callbacks.diverged(run, error.what());
+        continue;
       }
       work.merge();
     }

@@ -48,7 +48,11 @@ Evaluation evaluate(Task& task, const TrainOptions& options) {
   const AutocastScope scope(uses_autocast(options));
   const at::NoGradGuard no_grad;
   task.set_training(false);
-  return task.evaluate();
+  Evaluation result = task.evaluate();
+  for (double* number : {&result.loss, &result.accuracy})
+    if (std::isnan(*number))
+      *number = std::abs(*number);  // the sign of a NaN means nothing, and would be printed
+  return result;
 }
 
 struct Trainer::Implementation {
@@ -95,6 +99,9 @@ struct Trainer::Implementation {
   void check_same_weights() const;
   TrainResult run(const TrainCallbacks& callbacks);
   void train_step();
+  template <class Work>
+  auto finite(const Work& work) const;
+  [[noreturn]] void diverged(const std::string& what, const char* when) const;
   void read_pending();
   void add_means(Json& line, const StepSums& sums) const;
   void log_step();
@@ -211,6 +218,25 @@ void Trainer::Implementation::check_same_weights() const {
   }
 }
 
+void Trainer::Implementation::diverged(const std::string& what, const char* when) const {
+  throw Diverged(fmt::format(
+      "training: {} {} step {} of {}; {}. A smaller learning-rate than {} or a longer warm-up may help", what,
+      when, state.step, state.steps,
+      saved_step >= 0 ? fmt::format("{} of step {} is kept", path(kLastCheckpoint), saved_step)
+                      : std::string("there is no checkpoint yet"),
+      options.learning_rate));
+}
+
+// The data are finite, so it is the weights that are to blame where a part of the model refuses its input.
+template <class Work>
+auto Trainer::Implementation::finite(const Work& work) const {
+  try {
+    return work();
+  } catch (const NotFinite& error) {
+    diverged(fmt::format("the model has diverged ({})", error.what()), "after");
+  }
+}
+
 void Trainer::Implementation::train_step() {
   // What is random in the model (dropout) depends on the step alone.
   at::manual_seed(derive_seed(options.seed, static_cast<std::uint64_t>(state.step)));
@@ -223,7 +249,7 @@ void Trainer::Implementation::train_step() {
     Task::Loss out;
     {
       const AutocastScope scope(uses_autocast(options));
-      out = task.loss();
+      out = finite([&] { return task.loss(); });
     }
     if (part + 1 == options.accumulate) reducer.start();
     const double weight = share * out.share;
@@ -260,14 +286,8 @@ void Trainer::Implementation::read_pending() {
   if (pending_steps == 0) return;
   const at::Tensor sums = pending.to(at::kCPU);
   const double* values = sums.const_data_ptr<double>();
-  check(values[3] == 0,
-        "training: the loss or its gradient is not a number {} step {} of {}; {}. A smaller learning-rate "
-        "than {} or "
-        "a longer warm-up may help",
-        pending_steps == 1 ? "at" : "at or shortly before", state.step, state.steps,
-        saved_step >= 0 ? fmt::format("{} of step {} is kept", path(kLastCheckpoint), saved_step)
-                        : std::string("there is no checkpoint yet"),
-        options.learning_rate);
+  if (values[3] != 0)
+    diverged("the loss or its gradient is not a number", pending_steps == 1 ? "at" : "at or shortly before");
   for (StepSums* target : {&state.epoch, &state.interval}) {
     target->loss += values[0];
     target->accuracy += values[1];
@@ -311,7 +331,7 @@ void Trainer::Implementation::end_epoch(const TrainCallbacks& callbacks) {
   const auto evaluation_start = Clock::now();
   if (evaluates) {
     const AveragedWeights::Scope averaged(averages);
-    state.last = evaluate(task, options);
+    state.last = finite([&] { return evaluate(task, options); });
     task.set_training(true);
     if (state.best_epoch == 0 || is_better(task.merit(state.last), task.merit(state.best))) {
       state.best = state.last;

@@ -29,6 +29,7 @@ Field field(const char* key, Member member) {
             if (std::is_integral_v<Value> && !std::is_same_v<Value, bool> && !whole)
               throw std::invalid_argument("a whole number");
             *member(o) = value.get<Value>();
+            if (Json(*member(o)) != value) throw std::invalid_argument("out of range");
           }};
 }
 
@@ -51,7 +52,8 @@ const std::vector<Field>& fields() {
          return Json{o.height, o.width};
        },
        [](VitOptions& o, const Json& value) {
-         if (value.size() != 2) throw std::invalid_argument("two numbers");
+         if (value.size() != 2 || !value[0].is_number_integer() || !value[1].is_number_integer())
+           throw std::invalid_argument("two whole numbers");
          o.height = value.at(0).get<I>();
          o.width = value.at(1).get<I>();
        }},

@@ -68,6 +68,25 @@ TEST(BadArguments, HaltingProbability) {
   expect_rejected({"plan", "--p-halt", "2"}, "halt");
 }
 
+TEST(BadArguments, NumbersOfTraining) {
+  for (const std::string limit : {"nan", "-5"})
+    for (const std::string kind : {"vit", "vivit", "particles"})
+      expect_rejected({"train", kind, "--time-limit", limit},
+                      "--time-limit: expected 0 seconds or more, got " + limit);
+  expect_rejected({"experiment", "image-table", "--time-limit", "nan"}, "--time-limit: expected 0 seconds");
+  expect_rejected({"train", "vit", "--checkpoint-seconds", "nan"},
+                  "checkpoint-seconds must be 0 or more, got nan");
+  expect_rejected({"train", "vit", "--learning-rate", "inf"},
+                  "learning-rate must be positive and finite, got inf");
+  expect_rejected({"train", "vit", "--initial-positions", "inf"},
+                  "initial-positions must be finite, got inf");
+  expect_rejected({"train", "vit", "--mask-every", "99999999999"}, "expected a whole number below 2^31");
+  for (const std::string option : {"--batch", "--windows", "--rollout"})
+    for (const std::string number : {"0", "-1"})
+      expect_rejected({"eval", "--checkpoint", "a.safetensors", option, number},
+                      option + ": expected 1 or more, got " + number);
+}
+
 TEST(BadArguments, NumberOfWalks) {
   expect_rejected({"kernel-error", "--walks", "0"}, "walks");
   expect_rejected({"kernel-error", "--walks", "4,-2"}, "walks");

@@ -130,8 +130,10 @@ TEST(MaskOptions, EveryOtherBlockHasTheMask) {
     for (const auto& item : all->named_parameters()) {
       const at::Tensor* same = known.find(item.key());
       // Blocks without a mask: all weights are multiplied by 1, or 0 is added to all logits.
-      if (same != nullptr) item.value().copy_(*same);
-      else item.value().fill_(variant == AttentionVariant::toeplitz ? 1 : 0);
+      if (same != nullptr)
+        item.value().copy_(*same);
+      else
+        item.value().fill_(variant == AttentionVariant::toeplitz ? 1 : 0);
     }
     const at::Tensor clips = test_values({3, 4, 1, 4, 6}, 40);
     EXPECT_LE(max_difference(some->forward(clips), all->forward(clips)), 1e-12);

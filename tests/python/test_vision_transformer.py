@@ -169,3 +169,10 @@ def test_any_tensors_may_stand_in_for_the_weights() -> None:
         model(images.double())
     with pytest.raises(ValueError, match="image_size cannot be"):
         topomask.nn.VisionTransformer((8, 8, 8), 4)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="image_size cannot be"):
+        topomask.nn.VisionTransformer((8.5, 8), 4)  # type: ignore[arg-type]
+    for name in ("mask_every", "max_hops", "neighbour_hops"):  # 32 bits
+        with pytest.raises(ValueError, match=f"{name} cannot be 4294967297"):
+            topomask.nn.VisionTransformer(8, 4, **{name: 2**32 + 1})
+    with pytest.raises(ValueError, match="dropout: expected a finite number, got nan"):
+        topomask.nn.VisionTransformer(8, 4, dropout=float("nan"))

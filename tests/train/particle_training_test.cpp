@@ -554,6 +554,14 @@ TEST(TrainParticles, ChecksTheSizeOfData) {
   expect_error([&] { attempt({{"data", folder / "nothing"}}); }, "is not a folder");
 }
 
+TEST(TrainParticles, SaysThatAModelHasDiverged) {
+  const TemporaryFolder folder;
+  RunFolder run(folder / "a", RunStart::fresh);
+  const ParticleSettings settings =
+      minute("grf", {{"learning-rate", "1e30"}, {"final-learning-rate", "1e30"}, {"clip-norm", "0"}});
+  EXPECT_THROW(train_particles(run, settings), Diverged);
+}
+
 TEST(TrainedParticles, JudgesWhatTrainingJudged) {
   const TemporaryFolder folder;
   std::string json;

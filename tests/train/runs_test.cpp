@@ -19,6 +19,7 @@
 #include "support/gradients.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_run.h"
+#include "topomask/image_table.h"
 #include "topomask/safetensors.h"
 #include "train/finished_runs.h"
 #include "train/table_runs.h"
@@ -269,13 +270,29 @@ TEST_F(Runs, OddResultsAreSentences) {
   EXPECT_FALSE(read_result(folder / "nowhere"));
 }
 
+TEST_F(Runs, ATableGoesOnAfterARunThatDiverges) {
+  ImageTable table;
+  table.folder = folder / "table";
+  table.settings = tiny_run();
+  table.variants = {"grf@learning-rate=1e30@clip-norm=0", "linear"};
+  table.seeds = {0, 1};
+  std::vector<std::string> told;
+  TableCallbacks callbacks;
+  callbacks.diverged = [&](const TableRun& run, const std::string&) { told.push_back(run.variant); };
+  const TableResult result = run_image_table(table, callbacks);
+  EXPECT_EQ(result.finished, 2);
+  ASSERT_EQ(result.diverged.size(), 2u);
+  EXPECT_THAT(result.diverged[1], ::testing::StartsWith(table.variants[0] + "/seed-1: training: "));
+  EXPECT_EQ(told, std::vector(2, table.variants[0]));
+}
+
 // A run whose loss is not finite has finished all the same: null in its file, unknown in the table.
 TEST_F(Runs, ALossThatIsNotFiniteIsAResult) {
   const std::string run = folder / "grf/seed-0";
   fs::create_directories(folder / "grf");
   train_vit(*std::make_unique<RunFolder>(run, RunStart::fresh), tiny_run());
   nlohmann::ordered_json result = *read_result(run);
-  result["loss"] = nullptr;
+  result["loss"] = result["f"][0][0][1] = nullptr;
   folder.write("grf/seed-0/result.json", result.dump());
   RunFolder again(run, RunStart::resume);
   EXPECT_TRUE(std::isnan(train_vit(again, tiny_run()).training.last.loss));

@@ -172,6 +172,23 @@ TEST_F(TrainerTest, AFinishedRunStaysAsItIs) {
   EXPECT_EQ(second.best_epoch, first.best_epoch);
 }
 
+// A model whose weights have become infinite may refuse its own numbers before there is a loss.
+TEST_F(TrainerTest, AModelThatRefusesItsNumbersHasDiverged) {
+  ToyTask task;
+  task.spoil = [](std::int64_t epoch, std::int64_t) -> bool {
+    if (epoch == 1) throw NotFinite("a position holds a NaN");
+    return false;
+  };
+  try {
+    Trainer(task, quick(), folder("a"), {}).run();
+    FAIL() << "expected an error";
+  } catch (const Diverged& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("the model has diverged (a position holds a NaN) after step 10 of 200"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("A smaller learning-rate"));
+  }
+}
+
 TEST_F(TrainerTest, StopsAtALossThatIsNoNumber) {
   TrainOptions options = quick();
   options.checkpoint_steps = 20;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands/commands.h"
 #include "core/check.h"
@@ -19,13 +20,17 @@ namespace {
 struct EvalCommand {
   RunOptions run;
   std::string checkpoint, data, device;
-  std::int64_t batch = 0, windows = 0, rollout = 0;
+  std::optional<std::int64_t> batch, windows, rollout;
 };
 
+void check_given(const std::optional<std::int64_t>& number, const char* option) {
+  check(!number || *number >= 1, "{}: expected 1 or more, got {}", option, number.value_or(0));
+}
+
 void run_particle_eval(const EvalCommand& command) {
-  check(command.batch == 0, "--batch: particle models are judged one window at a time");
-  TrainedParticles model(command.checkpoint,
-                         {command.data, command.device, command.windows, command.rollout});
+  check(!command.batch, "--batch: particle models are judged one window at a time");
+  TrainedParticles model(command.checkpoint, {command.data, command.device, command.windows.value_or(0),
+                                              command.rollout.value_or(0)});
   Progress progress("eval", command.run.quiet);
   const RolloutScores result =
       model.judge([&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
@@ -54,10 +59,13 @@ void run_particle_eval(const EvalCommand& command) {
 
 void run_eval(const EvalCommand& command) {
   command.run.apply();
+  check_given(command.batch, "--batch");
+  check_given(command.windows, "--windows");
+  check_given(command.rollout, "--rollout");
   if (read_checkpoint_config(command.checkpoint).kind == "particles") return run_particle_eval(command);
-  check(command.windows == 0 && command.rollout == 0, "--windows and --rollout are for particle models");
+  check(!command.windows && !command.rollout, "--windows and --rollout are for particle models");
   const VitEvaluation evaluation =
-      evaluate_vit(command.checkpoint, {command.data, command.device, command.batch});
+      evaluate_vit(command.checkpoint, {command.data, command.device, command.batch.value_or(0)});
   const VitSettings& settings = evaluation.settings;
   const Evaluation& result = evaluation.result;
   if (command.run.json) {

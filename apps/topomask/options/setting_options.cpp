@@ -1,6 +1,9 @@
 #include "options/setting_options.h"
 
+#include <fmt/format.h>
+
 #include <cctype>
+#include <cstdlib>
 
 namespace topomask::cli {
 
@@ -43,6 +46,17 @@ std::set<std::string> keys_of_clips(const Settings& settings) {
     if (setting.section == kVideoSection) keys.insert(setting.key);
   }
   return keys;
+}
+
+void add_time_limit(CLI::App& command, double& seconds) {
+  const auto is_duration = [](const std::string& text) {
+    // A NaN is not 0 or more.
+    return std::strtod(text.c_str(), nullptr) >= 0 ? ""
+                                                   : fmt::format("expected 0 seconds or more, got {}", text);
+  };
+  command.add_option("--time-limit", seconds, "Save and stop after this many seconds; 0: never")
+      ->check(is_duration)
+      ->capture_default_str();
 }
 
 std::string not_empty(const std::string& folder) {

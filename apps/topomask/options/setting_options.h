@@ -20,6 +20,9 @@ VitSettings default_settings(bool video);
 // The keys that a model of images has no use for: for `but`, unless the command is for clips.
 std::set<std::string> keys_of_clips(const Settings& settings);
 
+// --time-limit, of training commands.
+void add_time_limit(CLI::App& command, double& seconds);
+
 // For CLI::Option::check: what is wrong with the name of a folder, or "".
 std::string not_empty(const std::string& folder);
 

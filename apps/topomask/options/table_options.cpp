@@ -55,8 +55,7 @@ void add_table_options(CLI::App& command, TableOptions& options, const std::stri
       ->type_name("DIR")
       ->capture_default_str()
       ->check(not_empty);
-  command.add_option("--time-limit", options.time_limit, "Save and stop after this many seconds; 0: never")
-      ->capture_default_str();
+  add_time_limit(command, options.time_limit);
 }
 
 TableSession::TableSession(const TableOptions& options, std::function<std::string(const TrainResult&)> score)
@@ -84,6 +83,11 @@ TableCallbacks TableSession::callbacks() {
     fmt::print("{:<18} seed {}  {}  {:.1f} s\n", run.variant, run.seed, score_(result), result.seconds);
     std::fflush(stdout);
   };
+  callbacks.diverged = [this](const TableRun& run, const std::string& why) {
+    progress_.reset();
+    fmt::print("{:<18} seed {}  {}\n", run.variant, run.seed, why);
+    std::fflush(stdout);
+  };
   callbacks.in_use = [](const TableRun& run) {
     fmt::print("{:<18} seed {}  left out: another process is training it\n", run.variant, run.seed);
   };
@@ -105,6 +109,8 @@ void TableSession::print_ending(const TableResult& result, const std::string& su
                (std::filesystem::path(options_.out) / "results.json").string());
     if (!report.empty()) fmt::print("{} shows them in a browser\n", report);
   }
+  check(result.diverged.empty(), "{} of {} runs diverged, the others are kept: {}", result.diverged.size(),
+        result.total, fmt::join(result.diverged, "; "));
   if (InterruptScope::requested())
     throw Interrupted("stopped, all is saved; the same command resumes where this one left off");
 }

@@ -239,8 +239,11 @@ Json collect_predictions(const std::string& run_folder, const Json& examples) {
     std::vector<std::size_t> order(static_cast<std::size_t>(probabilities.size(1)));
     std::iota(order.begin(), order.end(), std::size_t{0});
     const std::size_t kept = std::min(kLikeliest, order.size());
+    const auto comes_first = [&](std::size_t a, std::size_t b) {
+      return row[a] > row[b] || (std::isnan(row[b]) && !std::isnan(row[a]));
+    };
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
-                      [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
+                      comes_first);
     Json top = Json::array();
     for (std::size_t k = 0; k < kept; ++k) top.push_back({order[k], row[order[k]]});
     predictions.push_back({{"top", std::move(top)}});

@@ -19,10 +19,12 @@ const sampleName = frameCount > 1 ? 'clip' : 'image';
 const layerName = (layer, row) => (layer < report.layers || row.encoder === 'joint' ? String(layer + 1) :
   `time ${layer - report.layers + 1}`);
 
-const percent = (part, digits = 1) => (100 * part).toFixed(digits) + ' %';
+// null: not a number.
+const percent = (part, digits = 1) => (part === null ? '–' : (100 * part).toFixed(digits) + ' %');
 const plusMinus = (mean, error, digits = 1) =>
   error === null ? percent(mean, digits) : `${(100 * mean).toFixed(digits)} ± ${percent(error, digits)}`;
-const significant = (value) => (Math.abs(value) < 1e-12 ? '0' : Number(value.toPrecision(3)).toString());
+const significant = (value) =>
+  (value === null ? '–' : Math.abs(value) < 1e-12 ? '0' : Number(value.toPrecision(3)).toString());
 
 function formatSeconds(seconds) {
   if (seconds < 10) return seconds.toFixed(2) + ' s';

@@ -2,7 +2,11 @@
 
 const className = (index) => report.classes[index] ?? `class ${index}`;
 
-const isRight = (row, number) => row.predictions[number].top[0][0] === report.examples[number].label;
+// Probabilities that are not numbers predict nothing.
+function isRight(row, number) {
+  const [guess, probability] = row.predictions[number].top[0];
+  return probability !== null && guess === report.examples[number].label;
+}
 
 // How many variants are right, of those that left predictions.
 function countRight(number) {
