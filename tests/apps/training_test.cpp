@@ -274,7 +274,7 @@ TEST(Train, StopsAtALossThatIsNoNumber) {
 
 TEST(Train, SavesAtCtrlCAndGoesOn) {
   const TemporaryDirectory folder;
-  const std::vector<std::string> settings = {"--epochs", "60", "--quiet", "--threads", "1"};
+  const std::vector<std::string> settings = {"--epochs", "300", "--quiet", "--threads", "1"};
   ASSERT_EQ(run_program(training(folder.path("straight"), settings)).status, 0);
   const std::string out = folder.path("run"), errors = folder.path("errors");
   RunningProgram program(training(out, settings), errors);
@@ -559,7 +559,7 @@ TEST(ImageTable, StopsWhenItsTimeIsUp) {
   const TemporaryDirectory folder;
   const std::vector<std::string> slice =
       with(with({"experiment", "image-table", "--out", folder.path("table"), "--epochs", "100000"}, kTiny),
-           {"--variants", "linear,grf", "--seeds", "0", "--time-limit", "4"});
+           {"--variants", "linear,grf", "--seeds", "0", "--time-limit", "8"});
   const nlohmann::json summary = run_json(slice);
   EXPECT_TRUE(summary["runs"].empty());
   EXPECT_TRUE(fs::exists(folder.path("table/linear/seed-0/last.safetensors")));
