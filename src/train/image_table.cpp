@@ -86,6 +86,20 @@ void check_finished_runs(const ImageTable& table, const DataFingerprint& fingerp
   }
 }
 
+// A variant that cannot be trained is refused before the first run.
+void check_variants(const TableWork& work, const VitSettings& settings, const ImageData& data) {
+  for (const std::string& variant : work.variants) {
+    try {
+      const VitSettings own = image_table_settings(settings, variant, work.seeds.front());
+      check_vit_options(own.task_options(data).model);
+      own.train_options();
+    } catch (const Error& error) {
+      if (variant.find('@') == variant.npos) throw;  // the settings of all are to blame
+      fail("variants: '{}': {}", variant, error.what());
+    }
+  }
+}
+
 // One process at a time, or one that looked earlier could replace the results of one that looked later.
 std::string merge_results(const ImageTable& table) {
   const FolderLock lock(table.folder, FolderLock::Wait::yes);
@@ -166,6 +180,7 @@ TableResult run_image_table(const ImageTable& table, const TableCallbacks& callb
   check_settings(table);  // before the data are read, which may take long
   const ImageData data = table.settings.open_data();
   const DataFingerprint hashes = fingerprint(data);
+  check_variants(work, table.settings, data);
   agree_on_settings(table);
   check_finished_runs(table, hashes);
   if (callbacks.started) callbacks.started();

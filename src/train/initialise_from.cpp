@@ -1,6 +1,7 @@
 #include "train/initialise_from.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -124,6 +125,8 @@ void initialise_from(const std::string& path, const VitOptions& model,
     if (name.starts_with("head.") && !same_classes) continue;
     const std::size_t stack = here.size() > 1 && name.starts_with(here[1].prefix) ? 1 : 0;
     const auto known = from.weights.find(name);
+    check(known == from.weights.end() || at::isfinite(known->second).all().item<bool>(),
+          "--initialise-from {}: tensor '{}' holds a NaN or an infinity, its run has diverged", path, name);
     if (parameter.kind == ParameterKind::mask) {
       if (known == from.weights.end()) continue;
       const std::string kind = name.substr(name.rfind('.') + 1);

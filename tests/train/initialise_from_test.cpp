@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "data/records.h"
 #include "masks/gradcheck.h"
@@ -251,6 +252,15 @@ TEST_F(FineTuning, WorksForClips) {
             1e-7);
   expect_error([&] { started(tiny_settings(), checkpoint); },
                "the encoder is factorised there and image here");
+}
+
+TEST_F(FineTuning, RefusesWeightsThatAreNotFinite) {
+  const std::string checkpoint = pretrained();
+  SafetensorsFile file = read_safetensors(checkpoint);
+  file.tensors.at("norm.weight")[3].fill_(std::numeric_limits<double>::quiet_NaN());
+  write_safetensors(checkpoint, file);
+  expect_error([&] { started(tiny_settings(), checkpoint); },
+               {"tensor 'norm.weight' holds a NaN or an infinity, its run has diverged"});
 }
 
 TEST_F(FineTuning, SaysWhatDoesNotFit) {

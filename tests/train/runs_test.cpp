@@ -270,6 +270,22 @@ TEST_F(Runs, OddResultsAreSentences) {
   EXPECT_FALSE(read_result(folder / "nowhere"));
 }
 
+TEST_F(Runs, ATableRefusesABadVariantBeforeTheFirstRun) {
+  ImageTable table;
+  table.folder = folder / "table";
+  table.settings = tiny_run();
+  table.variants = {"linear", "grf@mask-every=0"};
+  expect_error([&] { run_image_table(table); },
+               {"variants: 'grf@mask-every=0': mask: mask-every must be 1 or more, got 0"});
+  table.variants = {"linear", "grf@learning-rate=-1"};
+  expect_error([&] { run_image_table(table); },
+               {"'grf@learning-rate=-1': training: learning-rate must be positive"});
+  table.variants = {"linear"};
+  table.settings.model.heads = 3;
+  expect_error([&] { run_image_table(table); }, {"vit: heads 3 do not divide"});
+  EXPECT_FALSE(fs::exists(folder / "table/linear"));
+}
+
 TEST_F(Runs, ATableGoesOnAfterARunThatDiverges) {
   ImageTable table;
   table.folder = folder / "table";
