@@ -36,7 +36,13 @@ std::string shell_word(const std::string& word) {
 void remember_command(int argc, const char* const* argv) {
   std::string& command = remembered_command();
   command = "topomask";
-  for (int i = 1; i < argc; ++i) command.append(" ").append(shell_word(argv[i]));
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    // Neither the folder of a picture nor what is printed changes what it shows.
+    if (word == "--out") ++i;
+    if (word == "--out" || word.starts_with("--out=") || word == "--json" || word == "--quiet") continue;
+    command.append(" ").append(shell_word(word));
+  }
 }
 
 Provenance provenance(c10::Device measured) {

@@ -7,7 +7,7 @@
 
 namespace topomask::cli {
 
-// The arguments of the program, for the captions of its pictures.
+// The arguments of the program but --out, --json and --quiet, for the captions of its pictures.
 void remember_command(int argc, const char* const* argv);
 
 // The command as one would type it; the GPU where one was measured, processor, threads and version.

@@ -35,13 +35,14 @@ class Settings {
   void add(const std::string& key, double& target, const std::string& help);
   // `help_off` is for --no-KEY.
   void add(const std::string& key, bool& target, const std::string& help, const std::string& help_off = "");
-  // One of the words of an enumeration; their meanings are added to `help`.
+  // One of the words of an enumeration; the meanings of those that are offered are added to `help`.
   template <class Value>
-  void add_choice(const std::string& key, Value& target, const std::string& help) {
+  void add_choice(const std::string& key, Value& target, const std::string& help,
+                  std::span<const Word<Value>> offered = words<Value>()) {
     std::string type_name;
-    for (const Word<Value>& known : words<Value>())
+    for (const Word<Value>& known : offered)
       type_name.append(type_name.empty() ? "" : "|").append(known.word);
-    const std::string meanings = describe_words(words<Value>());
+    const std::string meanings = describe_words(offered);
     push(
         key, meanings.empty() ? help : help + ". " + meanings, Setting::Type::text, type_name,
         [&target, key](const std::string& t) { target = parse_word<Value>(key, t); },

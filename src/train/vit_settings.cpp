@@ -69,7 +69,8 @@ Settings list_settings(VitSettings& s) {
            "Standard deviation of the initial position embeddings");
 
   list.section(kVideoSection);
-  list.add_choice("encoder", s.model.encoder, "Which tokens of a clip attend to each other");
+  list.add_choice("encoder", s.model.encoder, "Which tokens of a clip attend to each other",
+                  words<Encoder>().subspan(1));  // the first is of images
   list.add("tubelet", s.model.tubelet, "Frames per tubelet, a patch extended over time");
   list.add("temporal-layers", s.model.temporal_layers,
            "factorised encoder: transformer blocks over time steps");

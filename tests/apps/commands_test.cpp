@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "archives.h"
+#include "provenance.h"
 #include "run_program.h"
 
 namespace topomask::testing {
@@ -342,6 +343,13 @@ TEST(DemoCommand, WritesItsPictures) {
     EXPECT_GT(content.size(), 1000u) << file;
     EXPECT_TRUE(content.starts_with("\x89PNG") || content.find("<svg") < 100) << file;
   }
+}
+
+TEST(Provenance, IsTheCommandWithoutTheFolderOfThePicture) {
+  const char* const given[] = {"topomask", "bench", "tokens", "--out",  "/a/b",
+                               "--tokens", "64",    "--json", "--out=c"};
+  cli::remember_command(9, given);
+  EXPECT_EQ(cli::provenance().command, "topomask bench tokens --tokens 64");
 }
 
 }  // namespace
