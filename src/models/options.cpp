@@ -77,17 +77,10 @@ AttentionVariant parse_attention_variant(const std::string& name) {
 }
 
 AttentionVariant unmasked(AttentionVariant variant) {
-  switch (variant) {
-    case AttentionVariant::softmax:
-    case AttentionVariant::softmax_grf:
-    case AttentionVariant::softmax_grf_bias:
-      return AttentionVariant::softmax;
-    case AttentionVariant::performer:
-    case AttentionVariant::performer_grf:
-      return AttentionVariant::performer;
-    default:
-      return AttentionVariant::linear;
-  }
+  if (has_random_features(variant)) return AttentionVariant::performer;
+  const bool is_softmax = variant == AttentionVariant::softmax || variant == AttentionVariant::softmax_grf ||
+                          variant == AttentionVariant::softmax_grf_bias;
+  return is_softmax ? AttentionVariant::softmax : AttentionVariant::linear;
 }
 
 void check_vit_options(const VitOptions& o) {

@@ -22,7 +22,7 @@ class MaskBank {
   at::Tensor head_constants();
 
   std::vector<std::shared_ptr<MaskModule>> modules_;
-  std::vector<const DenseMaskModule*> together_;  // all that there are, if they are alike
+  std::vector<const DenseMaskModule*> together_;  // the dense masks, if all masks are such and alike
   at::Tensor constants_;
 };
 

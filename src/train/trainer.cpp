@@ -227,12 +227,14 @@ void Trainer::Implementation::diverged(const std::string& what, const char* when
       options.learning_rate));
 }
 
-// The data are finite, so it is the weights that are to blame where a part of the model refuses its input.
+// Where a part of the model refuses its input, the weights are to blame, unless they are still the first
+// ones.
 template <class Work>
 auto Trainer::Implementation::finite(const Work& work) const {
   try {
     return work();
   } catch (const NotFinite& error) {
+    if (state.step == 0) throw;
     diverged(fmt::format("the model has diverged ({})", error.what()), "after");
   }
 }

@@ -330,7 +330,7 @@ TEST(TrainVivit, SaysWhatDoesNotFit) {
                   "single images, use 'topomask train vit' with it");
   expect_rejected(train("vit", clips), "holds clips, use 'topomask train vivit' with it");
   expect_rejected(train("vivit", clips, {"--encoder", "image"}),
-                  "--encoder: of clips it is factorised or joint, got image");
+                  "those of a vit (encoder image): use 'topomask train vit'");
   expect_rejected(train("vivit", clips, {"--encoder", "joint", "--temporal-layers", "2"}),
                   "--temporal-layers: is for the factorised encoder");
   expect_rejected(train("vivit", clips, {"--flip"}), "a mirrored clip belongs to another class");

@@ -187,6 +187,15 @@ TEST_F(TrainerTest, AModelThatRefusesItsNumbersHasDiverged) {
                 ::testing::HasSubstr("the model has diverged (a position holds a NaN) after step 10 of 200"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("A smaller learning-rate"));
   }
+  // Before the first step it is the data that are not finite.
+  ToyTask bad_data;
+  bad_data.spoil = [](std::int64_t, std::int64_t) -> bool { throw NotFinite("a position holds a NaN"); };
+  try {
+    Trainer(bad_data, quick(), folder("b"), {}).run();
+    FAIL() << "expected an error";
+  } catch (const NotFinite& error) {
+    EXPECT_STREQ(error.what(), "a position holds a NaN");
+  }
 }
 
 TEST_F(TrainerTest, StopsAtALossThatIsNoNumber) {

@@ -23,10 +23,8 @@ VitSettings chosen_settings(const TrainFlags& flags) {
   } else {
     settings = VitSettings::from(*flags.given, flags.config, default_settings(video));
   }
-  check(!video || settings.is_video(),
-        "--encoder: of clips it is factorised or joint, got image; 'topomask train vit' trains on images");
-  check(settings.is_video() == video, "the settings are those of a {}: use 'topomask train {}'",
-        settings.kind(), settings.kind());
+  check(settings.is_video() == video, "the settings are those of a {} (encoder {}): use 'topomask train {}'",
+        settings.kind(), word_of(settings.model.encoder), settings.kind());
   return settings;
 }
 
