@@ -15,6 +15,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands/commands.h"
@@ -83,6 +84,26 @@ std::string unknown_argument_message(const CLI::App& command, const std::string&
                      nearest_or_all(argument, known));
 }
 
+// A value that is not of the option's type, which CLI11 calls "Could not convert: --option = value".
+std::string conversion_message(const CLI::App& command, std::string_view text) {
+  const std::size_t colon = text.find(": "), equals = text.find(" = ");
+  if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon)
+    return std::string(text);
+  const std::string name(text.substr(colon + 2, equals - colon - 2));
+  const std::string_view value = text.substr(equals + 3);
+  const CLI::Option* option = command.get_option_no_throw(name);
+  const std::string type = option == nullptr ? "" : option->get_type_name();
+  const bool whole = type == "INT" || type == "UINT";
+  if (whole && value.find_first_not_of("0123456789") == std::string_view::npos && !value.empty())
+    return fmt::format("{}: {} is too large", name, value);
+  return fmt::format("{}: expected {}, got '{}'", name,
+                     type == "UINT"    ? "a whole number of at least 0"
+                     : whole           ? "a whole number"
+                     : type == "FLOAT" ? "a number"
+                                       : "another kind of value",
+                     value);
+}
+
 std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = selected_command(app);
   // An unknown argument comes first: it is often the reason why a required one is missing.
@@ -92,7 +113,9 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
   std::string name;  // with the commands above it
   for (const CLI::App* part = &command; part->get_parent() != nullptr; part = part->get_parent())
     name = fmt::format(" {}{}", part->get_name(), name);
-  return fmt::format("{} (see 'topomask{} --help')", error.what(), name);
+  const bool unreadable = dynamic_cast<const CLI::ConversionError*>(&error) != nullptr;
+  return fmt::format("{} (see 'topomask{} --help')",
+                     unreadable ? conversion_message(command, error.what()) : error.what(), name);
 }
 
 int run(int argc, char** argv) {

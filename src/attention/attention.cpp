@@ -127,10 +127,8 @@ PreparedCall prepare(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   call.inputs.rule = score_rule_of(options, shape.d);
   const bool as_they_are =
       call.inputs.rule.kind != ScoreKind::features || options.feature_map.kind == FeatureMapKind::identity;
-  // Features of 16-bit numbers are computed in float32 and rounded once.
   const auto features = [&](const at::Tensor& x, bool is_query) {
-    if (as_they_are) return x;
-    return options.feature_map(x.to(work_dtype), is_query, mask.blocks()).to(x.scalar_type()).contiguous();
+    return as_they_are ? x : options.feature_map(x, is_query, mask.blocks()).contiguous();
   };
   call.inputs.q = features(queries, true);
   call.inputs.k = features(keys, false);

@@ -1,5 +1,7 @@
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>
@@ -12,6 +14,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +30,9 @@
 #include "topomask/attention.h"
 
 namespace topomask {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 namespace {
 
@@ -115,41 +121,72 @@ at::Tensor largest_of_block(const at::Tensor& rows, const std::vector<std::int64
       .unsqueeze(-1);
 }
 
+// The largest exponents of all keys that a query can meet: [..., N or 1, 1]. `exponents`: the largest of each
+// key, [..., N, 1].
+at::Tensor largest_of_keys(const at::Tensor& exponents, const std::vector<std::int64_t>& blocks) {
+  if (blocks.size() > 2) return largest_of_block(exponents, blocks);
+  if (exponents.size(-2) > 0) return exponents.amax(-2, true);
+  std::vector<std::int64_t> sizes = exponents.sizes().vec();
+  sizes[sizes.size() - 2] = 1;
+  return at::full(sizes, -std::numeric_limits<double>::infinity(), exponents.options());
+}
+
 // Positive features of exp(<q, k> / sqrt(d)). Factors that are common to a query, or to all keys that a query
 // can meet, cancel in the normalised attention, so the largest exponent is taken out of each; of a query
-// exp(-|x|^2 / 2) is such a factor, too. Keys of another graph must not count: if they are far larger, all
-// features of this graph would underflow.
-at::Tensor positive_features(const at::Tensor& x, std::int64_t features, std::uint64_t seed, bool is_query,
-                             const std::vector<std::int64_t>& blocks, const LargestOfAll& of_all = {}) {
-  const std::int64_t d = x.size(-1);
-  const at::Tensor projected =
-      at::matmul(x, favor_projection(features, d, seed, x.scalar_type(), x.device()).t());
-  const double scale = std::log(static_cast<double>(features)) / 2;
-  // All that belongs to a row is [..., N, 1] and put together first: each pass over the features costs more.
-  const at::Tensor largest_of_row = projected.detach().amax(-1, true);
-  if (is_query) return (projected - (largest_of_row + scale)).exp();
-
-  const at::Tensor half_square = x.square().sum(-1, true) / (2 * std::sqrt(static_cast<double>(d)));
-  const at::Tensor exponents = largest_of_row - half_square.detach();
-  at::Tensor largest;
-  if (blocks.size() > 2) {
-    largest = largest_of_block(exponents, blocks);
-  } else if (exponents.size(-2) > 0) {
-    largest = exponents.amax(-2, true);
-  } else {
-    std::vector<std::int64_t> sizes = exponents.sizes().vec();
-    sizes[sizes.size() - 2] = 1;
-    largest = at::full(sizes, -std::numeric_limits<double>::infinity(), exponents.options());
+// exp(-|x|^2 / 2) is such a factor, too. They count as constants in the backward pass. Keys of another graph
+// must not count: if they are far larger, all features of this graph would underflow.
+//
+// Its own backward pass: what autograd would record reads and writes the features, wide, several times more.
+class PositiveFeatures : public torch::autograd::Function<PositiveFeatures> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const FeatureMap& map,
+                            bool is_query, const std::vector<std::int64_t>& blocks,
+                            const LargestOfAll& of_all) {
+    const std::int64_t d = x.size(-1);
+    const at::ScalarType wide = at::toOpMathType(x.scalar_type());
+    const at::Tensor rows = x.to(wide, false, false, at::MemoryFormat::Contiguous);
+    at::Tensor exponents =
+        at::matmul(rows, favor_projection(map.num_features, d, map.seed, wide, x.device()).t());
+    // All that belongs to a row is [..., N, 1] and put together first: each pass over the features costs
+    // more.
+    at::Tensor shift = exponents.amax(-1, true);
+    if (!is_query) {
+      const at::Tensor half_square = rows.square().sum(-1, true).div_(2 * std::sqrt(static_cast<double>(d)));
+      const at::Tensor largest = largest_of_keys(shift.sub_(half_square), blocks);
+      shift = half_square + (of_all ? of_all(largest) : largest);
+    }
+    shift.add_(std::log(static_cast<double>(map.num_features)) / 2);
+    const at::Tensor features = exponents.sub_(shift).exp_().to(x.scalar_type());
+    context->save_for_backward({x, features});
+    context->saved_data["seed"] = static_cast<std::int64_t>(map.seed);
+    context->saved_data["is_query"] = is_query;
+    return features;
   }
-  if (of_all) largest = of_all(largest);
-  return (projected - (half_square + (largest + scale))).exp();
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &features = saved[1];
+    const std::int64_t d = x.size(-1);
+    const auto seed = static_cast<std::uint64_t>(context->saved_data["seed"].toInt());
+    const at::Tensor of_exponents = grads[0] * features;
+    at::Tensor of_x = at::matmul(
+        of_exponents, favor_projection(features.size(-1), d, seed, features.scalar_type(), x.device()));
+    if (!context->saved_data["is_query"].toBool())
+      of_x = at::addcmul(of_x, of_exponents.sum(-1, true), x, -1 / std::sqrt(static_cast<double>(d)));
+    return {of_x, {}, {}, {}, {}};
+  }
+};
+
+at::Tensor positive_features(const FeatureMap& map, const at::Tensor& x, bool is_query,
+                             const std::vector<std::int64_t>& blocks, const LargestOfAll& of_all = {}) {
+  return PositiveFeatures::apply(x, map, is_query, blocks, of_all);
 }
 
 }  // namespace
 
 at::Tensor key_features(const FeatureMap& map, const at::Tensor& x, const LargestOfAll& of_all) {
   if (map.kind != FeatureMapKind::favor) return map(x, /*is_query=*/false);
-  return positive_features(x, map.num_features, map.seed, false, {}, of_all);
+  return positive_features(map, x, /*is_query=*/false, {}, of_all);
 }
 
 std::int64_t FeatureMap::output_features(std::int64_t d) const {
@@ -158,15 +195,18 @@ std::int64_t FeatureMap::output_features(std::int64_t d) const {
 
 at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query,
                                   const std::vector<std::int64_t>& blocks) const {
+  // Features of 16-bit numbers are computed in float32 and rounded once.
+  const auto wide = [&] { return x.to(at::toOpMathType(x.scalar_type())); };
   switch (kind) {
     case FeatureMapKind::identity:
       return x;
     case FeatureMapKind::relu:
-      return at::clamp_min(x, 0).add_(epsilon);  // unlike relu's, its gradient does not need the result
+      // Unlike relu's, the gradient of clamp_min does not need the result.
+      return at::clamp_min(wide(), 0).add_(epsilon).to(x.scalar_type());
     case FeatureMapKind::elu1:
-      return at::elu(x) + 1;
+      return (at::elu(wide()) + 1).to(x.scalar_type());
     case FeatureMapKind::squared_relu:
-      return at::relu(x).square() + epsilon;
+      return (at::relu(wide()).square() + epsilon).to(x.scalar_type());
     case FeatureMapKind::favor:
       check(num_features >= 1, "FeatureMap: favor needs at least one feature, got {}", num_features);
       check(x.dim() >= 2 && x.numel() > 0, "FeatureMap: favor needs a non-empty [..., N, d] tensor");
@@ -176,7 +216,7 @@ at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query,
               "FeatureMap: blocks must ascend from 0 to the {} nodes of x, got {} from {} to {}", x.size(-2),
               blocks.size(), blocks.front(), blocks.back());
       }
-      return positive_features(x, num_features, seed, is_query, blocks);
+      return positive_features(*this, x, is_query, blocks);
   }
   fail("FeatureMap: unknown kind {}", static_cast<int>(kind));
 }

@@ -94,9 +94,7 @@ at::Tensor SelfAttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, c
   if (has_random_features(variant_)) {
     if (mask == nullptr) mask = std::make_shared<NoMask>(q.size(2), q.device());
     options.feature_map = random_features_;
-    // Exponentials of projections want more digits than bfloat16 has.
-    const at::ScalarType dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    return attention(q.to(dtype), k.to(dtype), v.to(dtype), mask, options).to(q.scalar_type());
+    return attention(q, k, v, mask, options);
   }
   if (mask == nullptr) {
     if (few_on_tensor_cores(q)) {

@@ -59,6 +59,17 @@ TEST(BadArguments, MissingFile) {
   expect_rejected({"graph", "--graph", "/nonexistent/graph.mtx"}, "/nonexistent/graph.mtx");
 }
 
+TEST(BadArguments, ValuesOfAnotherType) {
+  expect_rejected({"simulate", "robot", "--out", "x", "--episodes", "nan"},
+                  "--episodes: expected a whole number, got 'nan'");
+  expect_rejected({"simulate", "robot", "--out", "x", "--frames", "99999999999999999999"},
+                  "--frames: 99999999999999999999 is too large");
+  expect_rejected({"kernel-error", "--seed", "-1"},
+                  "--seed: expected a whole number of at least 0, got '-1'");
+  expect_rejected({"graph", "--graph", "karate", "--p-halt", "much"},
+                  "--p-halt: expected a number, got 'much'");
+}
+
 TEST(BadArguments, HaltingProbability) {
   for (const std::string p_halt : {"-0.1", "1.5", "nan"}) {
     expect_rejected({"kernel-error", "--walks", "4", "--p-halt", p_halt}, "halt");

@@ -286,6 +286,67 @@ TEST(FeatureMaps, ComputeWhatTheySay) {
   EXPECT_TRUE(at::equal(map(x, true), x));
 }
 
+TEST(FeatureMaps, RoundThoseOfSixteenBitsOnce) {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({2, 3, 7, 4}).to(at::kBFloat16), weights = at::randn({2, 3, 7, 16});
+  for (const FeatureMapKind kind : {FeatureMapKind::identity, FeatureMapKind::relu, FeatureMapKind::elu1,
+                                    FeatureMapKind::squared_relu, FeatureMapKind::favor}) {
+    for (const bool is_query : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << word_of(kind) << (is_query ? " of queries" : " of keys"));
+      const FeatureMap map = {.kind = kind, .num_features = 16};
+      const at::Tensor narrow = x.detach().clone().requires_grad_(true);
+      const at::Tensor wide = x.to(at::kFloat).requires_grad_(true);
+      const at::Tensor of_narrow = map(narrow, is_query), of_wide = map(wide, is_query);
+      EXPECT_TRUE(at::equal(of_narrow, of_wide.to(at::kBFloat16)));
+      const at::Tensor own = weights.slice(-1, 0, of_wide.size(-1));
+      (of_narrow * own.to(at::kBFloat16)).sum().backward();
+      (of_wide * own).sum().backward();
+      const at::Tensor error = (narrow.grad().to(at::kFloat) - wide.grad()).norm();
+      EXPECT_LE(error.item<double>(), 0.01 * wide.grad().norm().item<double>());
+    }
+  }
+}
+
+// What the backward pass writes down, against what autograd makes of the formula; of the keys of one graph
+// and of two, whose largest exponents differ. Those count as constants.
+TEST(FeatureMaps, FavorHasTheGradientOfItsFormula) {
+  at::manual_seed(4);
+  const FeatureMap map = {.kind = FeatureMapKind::favor, .num_features = 6, .seed = 2};
+  const at::Tensor weights = at::randn({2, 5, 6}, at::kDouble);
+  const auto gradient = [](at::Tensor x, const auto& features_of, const at::Tensor& own) {
+    x = x.detach().clone().requires_grad_(true);
+    (features_of(x) * own).sum().backward();
+    return x.grad();
+  };
+  // Rows of the projection: the logarithms of the features of unit vectors, as queries, up to a constant.
+  const at::Tensor x = at::randn({2, 5, 4}, at::kDouble), zero = at::zeros({1, 4}, at::kDouble);
+  std::vector<at::Tensor> columns;
+  for (std::int64_t axis = 0; axis < 4; ++axis) {
+    const at::Tensor unit = zero.clone();
+    unit[0][axis] = 1;
+    // phi(u) phi(-u)^-1 = exp(2 <w, u>) times a constant of the row; of keys both have the same factor.
+    const at::Tensor both = map(at::cat({unit, -unit}), false).log();
+    columns.push_back((both[0] - both[1]) / 2);
+  }
+  const at::Tensor projection = at::stack(columns, -1);  // [features, d]
+  const auto exponents = [&](const at::Tensor& rows, bool is_query) {
+    const at::Tensor projected = at::matmul(rows, projection.t());
+    return is_query ? projected : projected - rows.square().sum(-1, true) / 4;  // 2 sqrt(d)
+  };
+  for (const std::vector<std::int64_t>& blocks : {std::vector<std::int64_t>{}, {0, 2, 5}}) {
+    for (const bool is_query : {true, false}) {
+      const auto formula = [&](const at::Tensor& rows) {
+        const at::Tensor constant =
+            exponents(rows, is_query).detach() - map(rows, is_query, blocks).detach().log();
+        return (exponents(rows, is_query) - constant).exp();
+      };
+      const auto ours = [&](const at::Tensor& rows) { return map(rows, is_query, blocks); };
+      EXPECT_TRUE(at::allclose(gradient(x, ours, weights), gradient(x, formula, weights), 1e-9, 1e-12))
+          << (is_query ? "queries" : "keys") << " of " << blocks.size() << " bounds";
+    }
+  }
+}
+
 // Averaged over seeds, FAVOR+ attention weights approach softmax: the estimate of exp(q.k/sqrt d) is
 // unbiased, up to the stabilising factors, which are constant per query and over all keys.
 TEST(FeatureMaps, FavorEstimatesTheSoftmaxKernel) {

@@ -81,7 +81,7 @@ TEST(FeatureMapsOnGpu, AgreeWithTheCpu) {
       options.feature_map.num_features = 24;
       std::vector<at::Tensor> values;
       for (const std::int64_t columns : {16, 16, 8}) {
-        const at::Tensor x = at::randn({2, 2, 64, columns}, at::kDouble);
+        const at::Tensor x = at::randn({2, 2, 64, columns}).to(at::kBFloat16).to(at::kDouble);
         values.push_back(kind == FeatureMapKind::identity ? x.abs()
                                                           : x);  // or normalisers come close to zero
       }
@@ -91,7 +91,7 @@ TEST(FeatureMapsOnGpu, AgreeWithTheCpu) {
         return attention(x[0], x[1], x[2], std::make_shared<NeighbourMask>(graph, 2), options);
       };
       const auto expected = differentiate(run, leaves_on(values, at::kCPU, at::kDouble));
-      for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
         expect_close(differentiate(run, leaves_on(values, at::kCUDA, dtype)), expected, tolerance_of(dtype));
     }
   }
