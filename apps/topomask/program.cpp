@@ -93,15 +93,11 @@ std::string conversion_message(const CLI::App& command, std::string_view text) {
   const std::string_view value = text.substr(equals + 3);
   const CLI::Option* option = command.get_option_no_throw(name);
   const std::string type = option == nullptr ? "" : option->get_type_name();
-  const bool whole = type == "INT" || type == "UINT";
+  const bool whole = type == "INT";
   if (whole && value.find_first_not_of("0123456789") == std::string_view::npos && !value.empty())
     return fmt::format("{}: {} is too large", name, value);
-  return fmt::format("{}: expected {}, got '{}'", name,
-                     type == "UINT"    ? "a whole number of at least 0"
-                     : whole           ? "a whole number"
-                     : type == "FLOAT" ? "a number"
-                                       : "another kind of value",
-                     value);
+  const char* const kind = whole ? "a whole number" : type == "FLOAT" ? "a number" : "another kind of value";
+  return fmt::format("{}: expected {}, got '{}'", name, kind, value);
 }
 
 std::string parse_error_message(const CLI::App& app, const CLI::ParseError& error) {
