@@ -33,9 +33,9 @@ struct FeatureMap {
   std::int64_t num_features = 64;  // favor: m
   std::uint64_t seed = 0;          // favor: another seed redraws the projection
 
-  // x: [..., N, d] -> [..., N, m], dtype of x. Differentiable. favor takes the largest exponent out of each
-  // query, and out of the keys together: of those of one block, where a batch of graphs is packed (see
-  // Mask::blocks).
+  // x: [..., N, d] -> [..., N, m], dtype of x; features of 16-bit numbers are computed in float32 and rounded
+  // once. Differentiable. favor takes the largest exponent out of each query, and out of the keys together:
+  // of those of one block, where a batch of graphs is packed (see Mask::blocks).
   at::Tensor operator()(const at::Tensor& x, bool is_query,
                         const std::vector<std::int64_t>& blocks = {}) const;
   std::int64_t output_features(std::int64_t d) const;

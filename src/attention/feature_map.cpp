@@ -195,7 +195,6 @@ std::int64_t FeatureMap::output_features(std::int64_t d) const {
 
 at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query,
                                   const std::vector<std::int64_t>& blocks) const {
-  // Features of 16-bit numbers are computed in float32 and rounded once.
   const auto wide = [&] { return x.to(at::toOpMathType(x.scalar_type())); };
   switch (kind) {
     case FeatureMapKind::identity:

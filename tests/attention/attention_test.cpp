@@ -318,13 +318,12 @@ TEST(FeatureMaps, FavorHasTheGradientOfItsFormula) {
     (features_of(x) * own).sum().backward();
     return x.grad();
   };
-  // Rows of the projection: the logarithms of the features of unit vectors, as queries, up to a constant.
   const at::Tensor x = at::randn({2, 5, 4}, at::kDouble), zero = at::zeros({1, 4}, at::kDouble);
-  std::vector<at::Tensor> columns;
+  std::vector<at::Tensor> columns;  // of the projection, from the features of unit vectors u
   for (std::int64_t axis = 0; axis < 4; ++axis) {
     const at::Tensor unit = zero.clone();
     unit[0][axis] = 1;
-    // phi(u) phi(-u)^-1 = exp(2 <w, u>) times a constant of the row; of keys both have the same factor.
+    // phi(u) / phi(-u) = exp(2 <w, u>): among keys both have the same other factors.
     const at::Tensor both = map(at::cat({unit, -unit}), false).log();
     columns.push_back((both[0] - both[1]) / 2);
   }
