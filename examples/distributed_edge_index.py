@@ -73,8 +73,7 @@ def main() -> None:
     ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
 
     data = own_data(rank, ranks)
-    # Rows of W hold where a node's messages come from: the edges, the other way round.
-    graph = DistributedGraph.from_edge_index(data.edge_index.flip(0), data.n_id, NODES, directed=True)
+    graph = DistributedGraph.from_edge_index(data.edge_index, data.n_id, NODES, directed=True)
     walks = GRFMask(graph.normalised(), torch.ones(HEADS, 3), num_walks=16, max_hops=2, shared_walks=False, seed=3)
     torch.manual_seed(1)  # the same model on every rank
     model = GRFConv(CLASSES, CLASSES, walks)

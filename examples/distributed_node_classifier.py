@@ -28,11 +28,11 @@ def whole_graph() -> tuple[topomask.Graph, torch.Tensor, torch.Tensor]:
 
 
 def own_edges(graph: topomask.Graph, nodes: torch.Tensor) -> torch.Tensor:
-    """The edges that begin at a rank's nodes, [2, e], as a PyG loader returns them."""
+    """The edges that end at a rank's nodes, [2, e], sources above targets, as a PyG loader returns them."""
     degree = graph.row_ptr.diff()
-    source = torch.arange(graph.num_nodes).repeat_interleave(degree)
-    kept = torch.isin(source, nodes)
-    return torch.stack([source[kept], graph.col[kept].long()])
+    target = torch.arange(graph.num_nodes).repeat_interleave(degree)
+    kept = torch.isin(target, nodes)
+    return torch.stack([graph.col[kept].long(), target[kept]])
 
 
 class Classifier(torch.nn.Module):

@@ -48,8 +48,26 @@ except OSError as error:
         f"{torch.__version__} with 'pip install . --no-build-isolation'"
     ) from error
 ops = torch.ops.topomask
-USUAL = SimpleNamespace(**{name: own["default"] for name, own in json.loads(ops.option_catalogue()).items()})
+CATALOGUE: dict[str, dict[str, Any]] = json.loads(ops.option_catalogue())
+"""Options of functions: their defaults and their words."""
+USUAL = SimpleNamespace(**{name: own["default"] for name, own in CATALOGUE.items()})
 """What the library takes where an option is not given."""
+
+
+def check_types(owner: str, kind: type, /, **values: Any) -> None:
+    """Raises TypeError where a value is neither None nor of that type: torch's own message has four lines."""
+    for name, value in values.items():
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            wanted = {Tensor: "a tensor", int: "a whole number", str: "a word"}[kind]
+            raise TypeError(f"{owner}: {name} must be {wanted}, got {type(value).__name__}")
+
+
+def check_words(owner: str, /, **words: str) -> None:
+    """Raises ValueError where an option has no such word."""
+    for name, word in words.items():
+        known = list(CATALOGUE[name]["words"])
+        if word not in known:
+            raise ValueError(f"{owner}: unknown {name} '{word}'{ops.nearest_or_all(word, known)}")
 
 
 def _unknown_size() -> torch.SymInt:

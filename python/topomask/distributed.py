@@ -13,7 +13,7 @@ from torch import Tensor
 
 from topomask._catalogue import settings_text
 from topomask._ops import USUAL
-from topomask.graph import Graph, signed_seed
+from topomask.graph import FLOWS, Graph, check_flow, signed_seed
 from topomask.graph import partition as _partition
 
 if torch.distributed.is_available():  # imported under a group, it would keep Gloo's threads past the end of Python
@@ -87,13 +87,16 @@ class DistributedGraph:
     @classmethod
     def from_edge_index(
         cls, edge_index: Tensor, nodes: Tensor, num_nodes: int, edge_weight: Tensor | None = None,
-        directed: bool = False, group: Any = None,
+        directed: bool = False, group: Any = None, *, flow: str = FLOWS[0],
     ) -> "DistributedGraph":  # fmt: skip
-        """Each rank has the edges from its own nodes (edge_index [2, e], global numbers) and nothing else.
+        """Each rank has the edges that end at its own nodes (edge_index [2, e], global numbers), nothing else.
 
-        nodes: [n], ascending, each on one rank. An undirected edge stands at both its ends.
+        nodes: [n], ascending, each on one rank. An undirected edge stands at both its ends. flow: as in
+        `topomask.Graph.from_edge_index`; with "target_to_source" a rank has the edges that begin at its nodes.
         """
-        return cls(_call("from_edges", num_nodes, nodes, edge_index, edge_weight, directed, _name(group)))
+        check_flow("DistributedGraph.from_edge_index", flow)
+        entries = edge_index.flip(0) if flow == FLOWS[0] else edge_index  # a column (i, j) is W[i, j]
+        return cls(_call("from_edges", num_nodes, nodes, entries, edge_weight, directed, _name(group)))
 
     def normalised(self, how: str = USUAL.normalise) -> "DistributedGraph":
         """W of the walks, as `topomask.normalise`."""

@@ -12,8 +12,16 @@ import torch
 from torch import Tensor
 
 from topomask._catalogue import settings_text
-from topomask._ops import USUAL, ops
+from topomask._ops import USUAL, check_types, ops
 from topomask.neighbours import arguments_of
+
+FLOWS = ("source_to_target", "target_to_source")
+"""Who hears from whom along an edge, in PyTorch Geometric's words."""
+
+
+def check_flow(owner: str, flow: str) -> None:
+    if flow not in FLOWS:
+        raise ValueError(f"{owner}: flow must be '{FLOWS[0]}' or '{FLOWS[1]}', got {flow!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +78,12 @@ class Graph:
     def from_edge_index(
         edge_index: Any, num_nodes: int | None = None, edge_weight: Any = None, *,
         batch: Tensor | None = None, ptr: Tensor | None = None, undirected: bool = False,
-        duplicates: str = USUAL.duplicates, self_loops: str = USUAL.self_loops,
+        duplicates: str = USUAL.duplicates, self_loops: str = USUAL.self_loops, flow: str = FLOWS[0],
     ) -> Graph:  # fmt: skip
         """From edges as PyTorch Geometric keeps them.
 
         Args:
-            edge_index: [2, E] int64 or int32, a tensor or an array; a column (i, j) is the entry W[i, j].
+            edge_index: [2, E] int64 or int32, a tensor or an array; a column (j, i) is an edge from j to i.
             num_nodes: N; by default one more than the largest node.
             edge_weight: [E], real; by default all 1.
             batch: [N] int64, ascending: which graph of a batch each node belongs to. No edge may join two.
@@ -84,13 +92,17 @@ class Graph:
                 are listed in both directions already.
             duplicates: parallel edges; "drop" keeps the first.
             self_loops: "drop" removes edges from a node to itself.
+            flow: as in PyTorch Geometric. "source_to_target": node i hears from j, so that the edge is the entry
+                W[i, j]. "target_to_source": j hears from i, the entry W[j, i]. Undirected graphs have both.
         """
+        check_flow("Graph.from_edge_index", flow)
         weight = None if edge_weight is None else torch.as_tensor(edge_weight).detach()
         row_ptr, col, weight, directed, starts = ops.graph_from_edges(
             torch.as_tensor(edge_index), weight, num_nodes, undirected, duplicates, self_loops, batch, ptr
         )
         ptr = None if batch is None and ptr is None else starts
-        return Graph(row_ptr, col, weight, bool(directed), ptr)
+        graph = Graph(row_ptr, col, weight, bool(directed), ptr)  # a column (j, i) is W[j, i]
+        return graph.transposed() if graph.directed and flow == FLOWS[0] else graph
 
     @staticmethod
     def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
@@ -116,19 +128,23 @@ class Graph:
 
     @staticmethod
     def from_networkx(graph: Any, weight: str | None = "weight") -> Graph:
-        """From a NetworkX graph; node i is the i-th of graph.nodes. `weight` names the edges' attribute."""
+        """From a NetworkX graph; node i is the i-th of graph.nodes, and an edge u -> v the entry W[u, v], as in
+        NetworkX's own adjacency matrices. `weight` names the edges' attribute."""
         index = {node: i for i, node in enumerate(graph.nodes())}
         edges = list(graph.edges(data=weight or True, default=1.0))
         ends = torch.tensor([[index[a], index[b]] for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2)
         values = None if weight is None else torch.tensor([w for *_, w in edges], dtype=torch.float64)
         how = "sum" if graph.is_multigraph() else "drop"
         one_way = bool(graph.is_directed())
-        built = Graph.from_edge_index(ends.T, len(index), values, undirected=not one_way, duplicates=how)
+        built = Graph.from_edge_index(
+            ends.T, len(index), values, undirected=not one_way, duplicates=how, flow=FLOWS[1]
+        )
         return replace(built, directed=one_way)
 
     @staticmethod
     def from_pyg(data: Any, weight: str | None = None) -> Graph:
         """From a PyTorch Geometric Data or Batch: edge_index, num_nodes, ptr, and a weight for each edge.
+        A node hears from the sources of its edges.
 
         weight: the attribute that holds it. By default edge_weight, or else edge_attr where that is one real
         number per edge, [E] or [E, 1]; whole numbers are often labels and count only if they are named.
@@ -164,9 +180,12 @@ class Graph:
         return Graph(row_ptr, col, weight, directed, ptr, out_degree=degree)
 
     @staticmethod
-    def grid(*extent: int, diagonals: bool = USUAL.diagonals, wrap: bool = USUAL.wrap) -> Graph:
-        """The grid of an image or a volume: 1 to 3 sizes, nodes in row-major order."""
-        row_ptr, col, weight = ops.grid_graph(list(extent), diagonals, wrap)
+    def grid(*extent: Any, diagonals: bool = USUAL.diagonals, wrap: bool = USUAL.wrap) -> Graph:
+        """The grid of an image or a volume: 1 to 3 sizes, or a tuple of them, nodes in row-major order."""
+        sizes = list(extent[0] if len(extent) == 1 and isinstance(extent[0], (tuple, list)) else extent)
+        for size in sizes:
+            check_types("Graph.grid", int, size=size)
+        row_ptr, col, weight = ops.grid_graph(sizes, diagonals, wrap)
         return Graph(row_ptr, col, weight, directed=False)
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from topomask._ops import ops
+from topomask._ops import check_types, ops
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,7 @@ def knn(
         include_self: whether a point is its own neighbour (False).
         edge_index: return [2, E] int64 as PyTorch Geometric has it: neighbour, centre.
     """
+    check_types("knn", int, k=k)
     points, *where = arguments_of(points, queries, batch, ptr, query_batch, query_ptr, box)
     if edge_index:
         return ops.knn_edges(points, k, *where, include_self)

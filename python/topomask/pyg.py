@@ -54,7 +54,7 @@ class GRFConv(nn.Module):
         edges = [edge_index] if edge_weight is None else [edge_index, edge_weight]
         same = len(edges) == len(self._seen) and self._mask[0].num_nodes == num_nodes and self._place == self.f.device
         if not same or not all(a.device == b.device and torch.equal(a, b) for a, b in zip(edges, self._seen)):
-            graph = Graph.from_edge_index(edge_index.flip(0), num_nodes, edge_weight)
+            graph = Graph.from_edge_index(edge_index, num_nodes, edge_weight)
             self._place, self._mask = self.f.device, [GRFMask(graph, **self.options).to(self.f.device)]
             self._seen = [x.clone() for x in edges]  # the caller may write to them
         mask = self._mask[0]

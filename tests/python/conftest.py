@@ -38,4 +38,4 @@ def one_way() -> topomask.Graph:
     """A small directed graph with weights of both signs, a self-loop and an isolated node."""
     edges = torch.tensor([[0, 1, 2, 3, 0, 4, 2], [1, 2, 0, 4, 3, 4, 5]])
     weights = torch.tensor([1.0, -2.0, 0.5, 1.5, 1.0, 2.0, -1.0])
-    return topomask.Graph.from_edge_index(edges, 7, weights)
+    return topomask.Graph.from_edge_index(edges, 7, weights, flow="target_to_source")

@@ -119,6 +119,23 @@ def test_batches_of_points() -> None:
             make()
 
 
+def test_edges_carry_messages_as_in_pyg() -> None:
+    """From source to target: a row of W holds the nodes that its node hears from."""
+    edges = torch.tensor([[0, 1], [1, 2]])
+    weights = torch.tensor([2.0, 3.0])
+    expected = torch.tensor([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 3.0, 0.0]], dtype=torch.float64)
+    assert torch.equal(Graph.from_edge_index(edges, 3, weights).to_dense(), expected)
+    assert torch.equal(Graph.from_edge_index(edges, 3, weights, flow="target_to_source").to_dense(), expected.T)
+    data = SimpleNamespace(edge_index=edges, num_nodes=3, edge_weight=weights)
+    assert torch.equal(Graph.from_pyg(data).to_dense(), expected)
+    points = torch.rand(9, 2, generator=torch.Generator().manual_seed(1))
+    by_edges = Graph.from_edge_index(topomask.knn(points, 2, edge_index=True), 9)
+    by_points = Graph.from_points(points, 2)
+    assert by_points.directed and torch.equal(by_edges.to_dense() != 0, by_points.to_dense() != 0)
+    with pytest.raises(ValueError, match="flow must be 'source_to_target' or 'target_to_source', got 'forward'"):
+        Graph.from_edge_index(edges, flow="forward")
+
+
 def test_policies() -> None:
     edges = torch.tensor([[0, 0, 1], [1, 1, 1]])
     weights = torch.tensor([2.0, 3.0, 5.0])
@@ -127,6 +144,12 @@ def test_policies() -> None:
     assert Graph.from_edge_index(edges, 2, weights, self_loops="drop").num_entries == 1
     empty = Graph.from_edge_index(torch.empty(2, 0, dtype=torch.int64), 3)
     assert (empty.num_nodes, empty.num_entries) == (3, 0)
+
+
+def test_grid_takes_sizes_or_a_tuple() -> None:
+    assert torch.equal(Graph.grid((3, 2)).to_dense(), Graph.grid(3, 2).to_dense())
+    with pytest.raises(TypeError, match="Graph.grid: size must be a whole number, got float"):
+        Graph.grid(3.0, 2)
 
 
 def test_errors() -> None:
