@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from topomask._catalogue import settings_text
-from topomask._ops import USUAL, ops
+from topomask._ops import USUAL, check_types, ops
 from topomask.graph import Graph, signed_seed
 from topomask.mask import Mask
 
@@ -22,7 +22,7 @@ def attention(
     max_workspace: int | None = None, check_finite: bool = USUAL.check_finite,
     csr: tuple[Tensor, Tensor] | None = None, weight: Tensor | None = None, bias: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Attention under a topological mask M, shaped like torch's scaled_dot_product_attention.
+    """Attention under a topological mask M, between N nodes that are queries and keys at once.
 
     Linear: (M . phi(Q) phi(K)^T) V, softmax: (M . exp(Q K^T / sqrt(d))) V, each over its row sums.
 
@@ -52,8 +52,11 @@ def attention(
         [B, H, N, d_v] or [N, H, d_v], the dtype of v. Differentiable once in q, k, v, weight, bias and the
         mask's parameters.
     """
+    check_types("attention", Tensor, q=q, k=k, v=v)
     if callable(feature_map):
         q, k, feature_map = feature_map(q), feature_map(k), "identity"
+    check_types("attention", str, kind=kind, feature_map=feature_map, engine=engine)
+    check_types("attention", int, num_features=num_features, feature_seed=feature_seed, max_workspace=max_workspace)
     features = (feature_map, engine, epsilon, num_features, signed_seed(feature_seed))
     options = (kind, *features, normaliser_guard, max_workspace, check_finite)
     if csr is not None:

@@ -189,7 +189,7 @@ class CatalogueMask(LibraryMask):
         graph = self._as_graph(given.pop("graph")) if "graph" in given else None
         super().__init__(given.pop("num_nodes", 0) if graph is None else graph.num_nodes)
         self._heads, self._dtype = given.pop("heads", 1), given.pop("dtype", torch.float32)
-        self._settings: dict[str, str] = {}
+        settings: dict[str, str] = {}
         start: dict[str, Tensor] = {}
         for name, value in given.items():
             is_tensor = "start" in self._arguments[name]
@@ -197,24 +197,26 @@ class CatalogueMask(LibraryMask):
                 tensor = torch.as_tensor(value).detach().clone()
                 start[name] = tensor if is_tensor and tensor.is_floating_point() else tensor.to(self._dtype)
             else:
-                self._settings[name] = as_text(value)
+                settings[name] = as_text(value)
         if graph is not None:
             mask = (self._info["name"], graph.rows, graph.directed, self._heads)
-            if advice := ops.mask_advice(*mask, json.dumps(self._settings)):
+            if advice := ops.mask_advice(*mask, json.dumps(settings)):
                 warnings.warn(advice, stacklevel=3)
-        self._make(graph, start)
+        self._make(graph, start, settings)
 
-    def _make(self, graph: Graph | None, start: Mapping[str, Tensor]) -> None:
-        """start: parameters whose initial values differ from the catalogue's."""
+    def _make(self, graph: Graph | None, start: Mapping[str, Tensor], settings: dict[str, str]) -> None:
+        """start: parameters whose initial values differ from the catalogue's. Where it fails, the mask stays as
+        it was."""
         rows: list[Tensor] = [] if graph is None else [x for x in (*graph.rows, graph.ptr) if x is not None]
-        self._kind = (False, -1) if graph is None else (graph.directed, graph.out_degree)
-        self._adopt(
-            ops.make_mask(
-                self._info["name"], rows, *self._kind, self.num_nodes, self._heads,
-                json.dumps(self._settings), list(start), list(start.values()), self._dtype,
-                torch.device("cpu") if graph is None else graph.device,
-            )
+        kind = (False, -1) if graph is None else (graph.directed, graph.out_degree)
+        made = ops.make_mask(
+            self._info["name"], rows, *kind, self.num_nodes if graph is None else graph.num_nodes, self._heads,
+            json.dumps(settings), list(start), list(start.values()), self._dtype,
+            torch.device("cpu") if graph is None else graph.device,
         )  # fmt: skip
+        self._settings, self._kind = settings, kind
+        self._buffers.clear()
+        self._adopt(made)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):  # type: ignore[no-untyped-def]
         for parameter in self._info["parameters"]:

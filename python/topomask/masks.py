@@ -28,16 +28,17 @@ class GRFMask(CatalogueMask, positional="graph num_walks p_halt max_hops heads s
 
     def resample(self, seed: int) -> GRFMask:
         """Fresh walks on the same graph for the next step; f stays."""
-        self._settings["seed"] = str(seed)
         row_ptr, col, weight, *ptr = self._expression()[1]
         directed, degree = self._kind
-        return self.rebuild(Graph(row_ptr, col, weight, directed, ptr[0] if ptr else None, (), degree))
+        same = Graph(row_ptr, col, weight, directed, ptr[0] if ptr else None, (), degree)
+        return self._renew(same, {**self._settings, "seed": str(seed)})
 
     def rebuild(self, graph: Graph) -> GRFMask:
         """The same mask on a new graph for the next step, on the graph's device; f stays."""
-        self.num_nodes = graph.num_nodes
-        self._buffers.clear()
-        self._make(graph, {"f": self.f.detach().to(graph.device)})
+        return self._renew(as_graph(graph), self._settings)
+
+    def _renew(self, graph: Graph, settings: dict[str, str]) -> GRFMask:
+        self._make(graph, {"f": self.f.detach().to(graph.device)}, settings)
         return self
 
     def features(self, head: int = 0) -> tuple[Tensor, Tensor]:

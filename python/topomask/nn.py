@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from topomask._attention import FeatureMap, attention
 from topomask._modules import HDVPD, Interlacer, ParticleRenderer, VisionTransformer
-from topomask._ops import USUAL
+from topomask._ops import USUAL, check_words
 from topomask.mask import Mask
 
 __all__ = [
@@ -24,18 +24,23 @@ class GraphMaskedAttention(nn.Module):
         heads: attention heads.
         mask: for the N nodes of the input, with 1 or `heads` heads. It may be given at the call instead.
         bias: of the projections.
-        kind, feature_map, engine, epsilon: as in `topomask.attention`.
+        kind, feature_map, engine, epsilon, num_features, feature_seed: as in `topomask.attention`.
     """
 
     def __init__(
         self, dim: int, heads: int, mask: Mask | None = None, *, bias: bool = True, kind: str = USUAL.kind,
         feature_map: str | FeatureMap = USUAL.feature_map, engine: str = USUAL.engine, epsilon: float | None = None,
+        num_features: int | None = None, feature_seed: int = USUAL.feature_seed,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_words("GraphMaskedAttention", kind=kind, engine=engine)
+        if not callable(feature_map):
+            check_words("GraphMaskedAttention", feature_map=feature_map)
         if heads < 1 or dim % heads:
             raise ValueError(f"GraphMaskedAttention: dim must be a multiple of heads, got {dim} and {heads}")
         self.dim, self.heads, self.mask = dim, heads, mask
         self.kind, self.feature_map, self.engine, self.epsilon = kind, feature_map, engine, epsilon
+        self.num_features, self.feature_seed = num_features, feature_seed
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim)) if bias else None
         self.out_proj = nn.Linear(dim, dim, bias=bias)
@@ -64,7 +69,7 @@ class GraphMaskedAttention(nn.Module):
         q, k, v = (x if packed else x.transpose(1, 2) for x in projected)
         out = attention(
             q, k, v, self.mask if mask is None else mask, kind=self.kind, feature_map=self.feature_map,
-            engine=self.engine, epsilon=self.epsilon,
+            engine=self.engine, epsilon=self.epsilon, num_features=self.num_features, feature_seed=self.feature_seed,
         )  # fmt: skip
         return self.out_proj((out if packed else out.transpose(1, 2)).flatten(-2)), None
 
@@ -79,7 +84,7 @@ class TransformerBlock(nn.Module):
         dim, heads, mask: of the attention.
         mlp_ratio: hidden channels of the MLP over dim.
         dropout: after the attention and inside and after the MLP.
-        options: of the attention: kind, feature_map, engine, epsilon.
+        options: of the attention: kind, feature_map, engine, epsilon, num_features, feature_seed.
     """
 
     def __init__(

@@ -143,8 +143,8 @@ bool is_traced(const Tensors& inputs) {
 void refuse_forward_mode(const Tensors& inputs) {
   for (const at::Tensor& x : inputs) {
     check(!x._fw_grad(/*level=*/0).defined(),
-          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use reverse mode (grad, "
-          "jacrev)");
+          "topomask: forward-mode derivatives (jvp, jacfwd) are not supported; use torch.autograd.grad or "
+          "backward");
   }
 }
 

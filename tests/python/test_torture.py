@@ -1,6 +1,7 @@
 """What must never be silently wrong: stale values, NaN, zeros of M, unequal scales, transforms, odd inputs."""
 
 import copy
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -232,6 +233,57 @@ def test_transforms_are_right_or_refused(karate: topomask.Graph) -> None:
             torch.testing.assert_close(result[1], attention(2 * q, k, v, mask=mask))
     with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, ValueError), match="forward-mode"):
         total(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)))
+
+
+def test_a_mask_that_cannot_be_renewed_stays_as_it_was(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q, k, v = operands(dtype=torch.float32)
+    before, shown = attention(q, k, v, mask=mask), repr(mask)
+    on_two_nodes = topomask.Graph.grid(2)
+    broken = dataclasses.replace(on_two_nodes, col=torch.tensor([5, 0], dtype=torch.int32))
+    for renew, error in ((lambda: mask.resample(-1), ValueError), (lambda: mask.rebuild(broken), ValueError),
+                         (lambda: mask.rebuild("grid"), TypeError)):  # fmt: skip
+        with pytest.raises(error):
+            renew()
+        assert mask.num_nodes == 34 and repr(mask) == shown
+        assert torch.equal(attention(q, k, v, mask=mask), before)
+    assert mask.resample(7) is mask and not torch.equal(attention(q, k, v, mask=mask), before)
+    assert mask.rebuild(on_two_nodes).num_nodes == 2
+
+
+def test_values_of_the_wrong_type_are_one_sentence(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3, heads=2)
+    q, k, v = operands(dtype=torch.float32)
+    for call, message in (
+        (lambda: attention(q.numpy(), k, v, mask=mask), "attention: q must be a tensor, got ndarray"),
+        (lambda: attention(q, k, v, mask=mask, num_features=1.5), "num_features must be a whole number, got float"),
+        (lambda: attention(q, k, v, mask=mask, max_workspace=1e9), "max_workspace must be a whole number, got float"),
+        (lambda: attention(q, k, v, mask=mask, kind=3), "kind must be a word, got int"),
+        (lambda: topomask.knn(torch.rand(4, 2), 2.5), "knn: k must be a whole number, got float"),
+    ):
+        with pytest.raises(TypeError) as error:
+            call()
+        assert str(error.value).endswith(message), str(error.value)
+    with pytest.raises(ValueError, match="unknown kind 'sofmax', did you mean 'softmax'"):
+        topomask.nn.GraphMaskedAttention(32, 2, kind="sofmax")
+    with pytest.raises(ValueError, match="needs .* bytes of workspace"):  # before any of them is drawn
+        attention(q, k, v, mask=mask, feature_map="favor", num_features=10**9)
+    for name, value in (("epsilon", -1.0), ("epsilon", torch.nan), ("normaliser_guard", -1.0), ("normaliser_guard", torch.nan)):
+        with pytest.raises(ValueError, match=f"{name} must be finite and 0 or more, got"):
+            attention(q, k, v, mask=mask, **{name: value})
+
+
+def test_layers_take_random_features(karate: topomask.Graph) -> None:
+    mask = topomask.GRFMask(karate, 8, 0.3, 3)
+    x = torch.randn(34, 16)
+    layers = [
+        topomask.nn.TransformerBlock(16, 2, mask, feature_map="favor", num_features=number, feature_seed=seed)
+        for number, seed in ((8, 0), (8, 1), (16, 0))
+    ]
+    for layer in layers[1:]:
+        layer.load_state_dict(layers[0].state_dict())
+    a, b, c = (layer(x) for layer in layers)
+    assert not torch.allclose(a, b) and not torch.allclose(a, c)
 
 
 def test_odd_layouts_give_the_same(karate: topomask.Graph) -> None:
