@@ -54,6 +54,12 @@ void check_operand(const char* argument, const at::Tensor& x, const at::Tensor& 
   }
 }
 
+// A NaN is not 0 or more.
+void check_not_negative(const char* option, double value) {
+  check(value >= 0 && std::isfinite(value), "attention: {} must be finite and 0 or more, got {}", option,
+        value);
+}
+
 }  // namespace
 
 ScoreRule score_rule_of(const AttentionOptions& options, std::int64_t d) {
@@ -84,6 +90,8 @@ void check_attention_operands(const at::Tensor& q, const at::Tensor& k, const at
   check(nodes == num_nodes, "attention: mask '{}' is for {} nodes, q has {}", mask, num_nodes, nodes);
   check(heads == 1 || heads == q.size(1), "attention: mask '{}' has {} heads, q has {}", mask, heads,
         q.size(1));
+  check_not_negative("epsilon", options.feature_map.epsilon);
+  check_not_negative("normaliser_guard", options.normaliser_guard);
 }
 
 namespace {

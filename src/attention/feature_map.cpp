@@ -207,7 +207,7 @@ at::Tensor FeatureMap::operator()(const at::Tensor& x, bool is_query,
     case FeatureMapKind::squared_relu:
       return (at::relu(wide()).square() + epsilon).to(x.scalar_type());
     case FeatureMapKind::favor:
-      check(num_features >= 1, "FeatureMap: favor needs at least one feature, got {}", num_features);
+      check(num_features >= 1, "attention: num_features must be at least 1, got {}", num_features);
       check(x.dim() >= 2 && x.numel() > 0, "FeatureMap: favor needs a non-empty [..., N, d] tensor");
       if (!blocks.empty()) {
         check(blocks.front() == 0 && blocks.back() == x.size(-2) &&

@@ -43,6 +43,7 @@ struct Case {
   double max_workspace;
   double pairs, n, m, d_v, element;
   bool new_values;  // of M, in this pass
+  double features;  // bytes of random features and their projection; every engine needs them
 
   double threads() const { return shape.device.is_cpu() ? num_threads() : 1; }
 };
@@ -68,6 +69,7 @@ void finish(PlanCandidate& candidate, const Case& s, double rate, Overhead overh
   const double work = overhead.launches * rates.launch + of_one_thread / s.threads();
   candidate.predicted_cost =
       s.shape.device.is_cpu() ? rates.call + work : std::max(overhead.host * rates.call, work);
+  candidate.workspace += s.features;
   const double max_workspace = s.max_workspace;
   if (candidate.admissible && candidate.workspace > max_workspace) {
     candidate.admissible = false;
@@ -268,11 +270,14 @@ AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shap
             .element = element_bytes(shape),
             // Without gradients a CPU keeps the values for as long as the parameters are the same.
             .new_values = shape.learning || !shape.device.is_cpu()};
+  const auto d = static_cast<double>(shape.d);
+  const bool random = !softmax && options.feature_map.kind == FeatureMapKind::favor;
+  s.features = random ? s.element * s.m * (2 * s.pairs * s.n + d) : 0;
   s.shape.d = features;
   AttentionPlan plan;
-  const double operands = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
-  const double entries_workspace = mask.sparse() ? sparse_workspace(mask, s.element) : 0;
-  plan.max_workspace = workspace_limit(options, shape, operands, entries_workspace);
+  const double operands = s.element * s.pairs * s.n * (2 * d + 2 * s.d_v);
+  const double wanted = s.features + (mask.sparse() ? sparse_workspace(mask, s.element) : 0);
+  plan.max_workspace = workspace_limit(options, shape, operands, wanted);
   s.max_workspace = static_cast<double>(plan.max_workspace);
   plan.feature_block = feature_block(s.shape, plan.max_workspace);
   plan.candidates = {mask_candidate(s), feature_candidate(s, softmax), dense_candidate(s)};

@@ -329,16 +329,19 @@ at::Tensor edge_index_of(const NeighbourRows& rows) {
 }
 
 at::Tensor ptr_of_batch(const at::Tensor& batch, std::int64_t num_graphs) {
-  check(batch.defined() && batch.dim() == 1 && is_index(batch),
-        "ptr_of_batch: expected batch [N] of int64, got {}", describe(batch));
-  check(num_graphs >= 0, "ptr_of_batch: expected at least 0 graphs, got {}", num_graphs);
+  check(batch.defined() && batch.dim() == 1 && is_index(batch), "batch must be [N] of int32 or int64, got {}",
+        describe(batch));
+  check(num_graphs >= 0, "batch must hold at least 0 graphs, got {}", num_graphs);
   const at::Tensor ready = batch.detach().to(at::kLong).contiguous();
   if (ready.is_cpu()) {
     const std::int64_t* graph = ready.const_data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < ready.size(0); ++i) {
-      check(graph[i] >= (i == 0 ? 0 : graph[i - 1]) && graph[i] < num_graphs,
-            "ptr_of_batch: expected graphs from 0 to {} in ascending order, got {} at position {}",
-            num_graphs - 1, graph[i], i);
+    for (std::int64_t i = 1; i < ready.size(0); ++i) {
+      check(graph[i] >= graph[i - 1], "batch must be ascending, got {} after {} at position {}", graph[i],
+            graph[i - 1], i);
+    }
+    for (const std::int64_t i : {std::int64_t{0}, ready.size(0) - 1}) {  // the least and the most
+      check(ready.size(0) == 0 || (graph[i] >= 0 && graph[i] < num_graphs),
+            "batch must hold graphs from 0 to {}, got {} at position {}", num_graphs - 1, graph[i], i);
     }
   }
   return at::searchsorted(ready, at::arange(num_graphs + 1, ready.options()));

@@ -250,12 +250,12 @@ TEST(Neighbours, OfABatchVector) {
       [] {
         ptr_of_batch(at::tensor({0, 2, 1}), 3);
       },
-      "ptr_of_batch: expected graphs from 0 to 2 in ascending order, got 1 at position 2");
+      "batch must be ascending, got 1 after 2 at position 2");
   testing::expect_error(
       [] {
         ptr_of_batch(at::tensor({0, 3}), 3);
       },
-      "ptr_of_batch: expected graphs from 0 to 2 in ascending order, got 3 at position 1");
+      "batch must hold graphs from 0 to 2, got 3 at position 1");
 }
 
 TEST(NeighbourGraphs, OfBatchesAndBoxes) {
