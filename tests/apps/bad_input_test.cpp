@@ -68,6 +68,39 @@ TEST(BadArguments, ValuesOfAnotherType) {
                   "--p-halt: expected a number, got 'much'");
 }
 
+TEST(BadArguments, OptionsOfAttentionWithoutEffect) {
+  const std::vector<std::string> attend = {"attend", "--graph", "path:4", "--print-plan", "--q",
+                                           "q.npy",  "--k",     "k.npy",  "--v",          "v.npy"};
+  const auto rejected = [&](std::vector<std::string> more, const std::string& message) {
+    more.insert(more.begin(), attend.begin(), attend.end());
+    expect_rejected(more, message);
+  };
+  rejected({"--kind", "softmax", "--feature-map", "favor"},
+           "--feature-map: has no effect; it is for --kind linear");
+  rejected({"--num-features", "3"}, "--num-features: has no effect; it is for --feature-map favor");
+  rejected({"--feature-map", "elu1", "--epsilon", "1"},
+           "--epsilon: has no effect; it is for --feature-map relu and squared-relu");
+}
+
+// A file may be called like an option: the message still means the file.
+TEST(BadArguments, FilesCalledLikeOptions) {
+  const TemporaryDirectory scratch;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path(""));
+  const std::vector<std::string> partition = {"partition", "--graph", "path:8", "--parts",
+                                              "2",         "--out",   "parts"};
+  EXPECT_EQ(run_program(partition).status, 0);
+  expect_rejected(partition, "topomask: parts: holds a partition already");
+  std::filesystem::current_path(before);
+}
+
+TEST(BadArguments, TwoResultsInOneFile) {
+  const TemporaryDirectory scratch;
+  expect_rejected({"features", "--graph", "path:4", "--out", scratch.path("p.npz"), "--out-keys",
+                   scratch.path("./p.npz")},
+                  "--out-keys: expected another file than --out");
+}
+
 TEST(BadArguments, HaltingProbability) {
   for (const std::string p_halt : {"-0.1", "1.5", "nan"}) {
     expect_rejected({"kernel-error", "--walks", "4", "--p-halt", p_halt}, "halt");

@@ -188,7 +188,8 @@ void add_bench_distributed_command(CLI::App& bench) {
       "Examples:\n"
       "  topomask bench distributed --graph grid:300x300 --ranks 2\n"
       "  torchrun --no-python --nproc-per-node 2 -- topomask bench distributed --graph shards:parts");
-  sub->callback([command] {
+  sub->callback([command, sub] {
+    check_feature_options(*sub, command->attention);
     command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_bench_distributed(*command, ranks); });
   });
 }

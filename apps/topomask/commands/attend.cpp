@@ -47,6 +47,7 @@ at::Tensor with_heads(const at::Tensor& array) {
 void run_attend(const AttendCommand& command) {
   command.run.apply();
   check(!command.out.empty() || command.print_plan, "--out: expected a file for the result, or --print-plan");
+  check_another_file("--out-parameters", command.mask.out_parameters, "--out", command.out);
   AttentionOptions options = command.attention;
   options.feature_map.seed = command.run.seed;
   const c10::Device device = parse_device(command.device);
@@ -171,7 +172,8 @@ void add_attend_command(CLI::App& app) {
       "      --q q.npy --k k.npy --v v.npy --out o.npy --print-plan\n"
       "  topomask attend --graph grid:64x64 --parameters mask.safetensors --q q.npy --k k.npy --v v.npy "
       "--out o.npy");
-  sub->callback([command] {
+  sub->callback([command, sub] {
+    check_feature_options(*sub, command->attention);
     if (!command->ranks.wanted()) return run_attend(*command);
     command->ranks.run(command->run, [&](const RanksPtr& ranks) { run_attend_on_ranks(*command, ranks); });
   });

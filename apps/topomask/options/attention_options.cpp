@@ -1,5 +1,6 @@
 #include "options/attention_options.h"
 
+#include "core/check.h"
 #include "options/choices.h"
 
 namespace topomask::cli {
@@ -19,6 +20,18 @@ void add_max_workspace_option(CLI::App& command, AttentionOptions& options, cons
       ->type_name("BYTES")
       ->capture_default_str()
       ->group(kGroup);
+}
+
+void check_feature_options(const CLI::App& command, const AttentionOptions& options) {
+  const auto check_taken = [&](const char* flag, bool taken, const char* by) {
+    check(taken || command.get_option(flag)->count() == 0, "{}: has no effect; it is for {}", flag, by);
+  };
+  const FeatureMapKind kind = options.feature_map.kind;
+  const bool linear = options.kind == AttentionKind::linear;
+  check_taken("--feature-map", linear, "--kind linear");
+  check_taken("--epsilon", linear && (kind == FeatureMapKind::relu || kind == FeatureMapKind::squared_relu),
+              "--feature-map relu and squared-relu");
+  check_taken("--num-features", linear && kind == FeatureMapKind::favor, "--feature-map favor");
 }
 
 void add_attention_options(CLI::App& command, AttentionFlags& flags) {

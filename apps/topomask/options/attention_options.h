@@ -21,6 +21,8 @@ struct AttentionFlags {
   RankFlags ranks;
 };
 void add_attention_options(CLI::App& command, AttentionFlags& flags);
+// Throws where an option was given that this kind of attention or feature map does not read.
+void check_feature_options(const CLI::App& command, const AttentionOptions& options);
 // `more`: added to the description
 void add_max_workspace_option(CLI::App& command, AttentionOptions& options, const std::string& more = "");
 

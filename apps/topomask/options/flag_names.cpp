@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 namespace topomask::cli {
 namespace {
@@ -28,9 +29,18 @@ bool is_given(const CLI::App& command, const std::string& flag) {
   return option != nullptr && option->count() > 0;
 }
 
+// Whether some option has this value: a message that begins with it may mean a file called so.
+bool is_value(const CLI::App& command, std::string_view word) {
+  const std::vector<const CLI::Option*> options = command.get_options();
+  return std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
+    const std::vector<std::string>& values = option->results();
+    return std::find(values.begin(), values.end(), word) != values.end();
+  });
+}
+
 // The flag that gave an argument, or "".
 std::string flag_of_argument(const CLI::App& command, std::string_view argument) {
-  if (argument.empty()) return "";
+  if (argument.empty() || is_value(command, argument)) return "";
   for (const OtherName& other : kOtherNames) {
     if (other.argument == argument && is_given(command, std::string(other.flag)))
       return std::string(other.flag);

@@ -254,7 +254,9 @@ void add_mask_options(CLI::App& command, MaskFlags& flags) {
     return command.add_option(flag, value, description)->group(kMaskGroup);
   };
   add("--parameters", flags.in_parameters,
-      "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]")
+      "Learned parameters of the mask (.safetensors): its state dict in the Python package, [heads, ...]. "
+      "Walks "
+      "are not in it: give the options that it was learned with")
       ->type_name("FILE");
   add("--out-parameters", flags.out_parameters,
       "Write the parameters (.safetensors), for mask.load_state_dict in Python")

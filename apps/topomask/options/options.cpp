@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "core/check.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "options/choices.h"
@@ -36,6 +39,13 @@ void add_output_options(CLI::App& command, RunOptions& options) {
   command.add_option("--threads", options.threads, "Number of threads (default: all cores)");
   command.add_flag("--json", options.json, "Print one JSON object instead of a table");
   command.add_flag("--quiet", options.quiet, "Print only errors and warnings (and JSON, if asked for)");
+}
+
+void check_another_file(const char* flag, const std::string& path, const char* other_flag,
+                        const std::string& other_path) {
+  const auto place = [](const std::string& file) { return std::filesystem::weakly_canonical(file); };
+  check(path.empty() || other_path.empty() || place(path) != place(other_path),
+        "{}: expected another file than {}, got '{}' for both", flag, other_flag, path);
 }
 
 void add_device_option(CLI::App& command, std::string& device) {

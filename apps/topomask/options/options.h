@@ -29,6 +29,10 @@ void add_run_options(CLI::App& command, RunOptions& options);
 // order round differently.
 void add_output_options(CLI::App& command, RunOptions& options);
 
+// Throws where two options name one file to write to.
+void check_another_file(const char* flag, const std::string& path, const char* other_flag,
+                        const std::string& other_path);
+
 // --device
 void add_device_option(CLI::App& command, std::string& device);
 
