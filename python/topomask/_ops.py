@@ -57,7 +57,8 @@ USUAL = SimpleNamespace(**{name: own["default"] for name, own in CATALOGUE.items
 def check_types(owner: str, kind: type, /, **values: Any) -> None:
     """Raises TypeError where a value is neither None nor of that type: torch's own message has four lines."""
     for name, value in values.items():
-        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        fits = isinstance(value, kind) or (kind is int and hasattr(value, "__index__"))  # NumPy's numbers, too
+        if value is not None and (not fits or (kind is int and isinstance(value, bool))):
             wanted = {Tensor: "a tensor", int: "a whole number", str: "a word"}[kind]
             raise TypeError(f"{owner}: {name} must be {wanted}, got {type(value).__name__}")
 

@@ -264,6 +264,9 @@ def test_values_of_the_wrong_type_are_one_sentence(karate: topomask.Graph) -> No
         with pytest.raises(TypeError) as error:
             call()
         assert str(error.value).endswith(message), str(error.value)
+    numbers = topomask.knn(torch.rand(4, 2), np.int64(2)), topomask.Graph.grid(np.int32(3), 2)
+    assert (numbers[0].index.shape[1], numbers[1].num_nodes) == (2, 6)
+    attention(q, k, v, mask=mask, feature_map="favor", num_features=np.int64(3))
     with pytest.raises(ValueError, match="unknown kind 'sofmax', did you mean 'softmax'"):
         topomask.nn.GraphMaskedAttention(32, 2, kind="sofmax")
     with pytest.raises(ValueError, match="needs .* bytes of workspace"):  # before any of them is drawn
