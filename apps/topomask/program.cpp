@@ -93,10 +93,13 @@ std::string conversion_message(const CLI::App& command, std::string_view text) {
   const std::string_view value = text.substr(equals + 3);
   const CLI::Option* option = command.get_option_no_throw(name);
   const std::string type = option == nullptr ? "" : option->get_type_name();
-  const bool whole = type == "INT";
+  const bool whole = type == "INT" || type == "BYTES";
   if (whole && value.find_first_not_of("0123456789") == std::string_view::npos && !value.empty())
     return fmt::format("{}: {} is too large", name, value);
-  const char* const kind = whole ? "a whole number" : type == "FLOAT" ? "a number" : "another kind of value";
+  const char* const kind = type == "BYTES"   ? "a whole number of bytes"
+                           : whole           ? "a whole number"
+                           : type == "FLOAT" ? "a number"
+                                             : "another kind of value";
   return fmt::format("{}: expected {}, got '{}'", name, kind, value);
 }
 

@@ -75,7 +75,8 @@ struct PlanCandidate {
 
 struct AttentionPlan {
   Engine engine = Engine::dense;
-  std::int64_t max_workspace = 0;  // in bytes: what was asked for, or what stands for 0
+  std::int64_t max_workspace = 0;  // in bytes, of the engine: what was asked for, less random features, or
+                                   // what stands for 0
   std::int64_t feature_block = 1;  // features that the feature engine sends through the mask at a time
   std::string why;
   std::vector<PlanCandidate> candidates;

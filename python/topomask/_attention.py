@@ -56,7 +56,9 @@ def attention(
     if callable(feature_map):
         q, k, feature_map = feature_map(q), feature_map(k), "identity"
     check_types("attention", str, kind=kind, feature_map=feature_map, engine=engine)
-    check_types("attention", int, num_features=num_features, feature_seed=feature_seed, max_workspace=max_workspace)
+    check_types("attention", int, feature_seed=feature_seed)
+    check_types("attention", int, optional=True, num_features=num_features, max_workspace=max_workspace)
+    check_types("attention", float, optional=True, epsilon=epsilon, normaliser_guard=normaliser_guard)
     features = (feature_map, engine, epsilon, num_features, signed_seed(feature_seed))
     options = (kind, *features, normaliser_guard, max_workspace, check_finite)
     if csr is not None:
@@ -77,6 +79,9 @@ def plan_attention(
     engine: str = USUAL.engine, num_features: int | None = None, max_workspace: int | None = None,
 ) -> str:  # fmt: skip
     """Which engine `attention` would choose and why: a table of costs. Of q and v only the shapes matter."""
+    check_types("plan_attention", Tensor, q=q, v=v)
+    check_types("plan_attention", str, kind=kind, feature_map=feature_map, engine=engine)
+    check_types("plan_attention", int, optional=True, num_features=num_features, max_workspace=max_workspace)
     recipe, _, parameters = _expression(mask, kind, engine)
     if recipe is None:
         return f"engine: feature ({type(mask).__name__} can only multiply)\n"

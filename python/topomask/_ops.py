@@ -54,13 +54,17 @@ USUAL = SimpleNamespace(**{name: own["default"] for name, own in CATALOGUE.items
 """What the library takes where an option is not given."""
 
 
-def check_types(owner: str, kind: type, /, **values: Any) -> None:
-    """Raises TypeError where a value is neither None nor of that type: torch's own message has four lines."""
+def check_types(owner: str, kind: type, /, *, optional: bool = False, **values: Any) -> None:
+    """Raises TypeError where a value is not of that type, or None if it may be: torch's own message has four lines.
+
+    Numbers of other libraries are numbers, too.
+    """
+    words = {Tensor: "a tensor", int: "a whole number", float: "a number", str: "a word"}
+    method = {int: "__index__", float: "__float__"}.get(kind)
     for name, value in values.items():
-        fits = isinstance(value, kind) or (kind is int and hasattr(value, "__index__"))  # NumPy's numbers, too
-        if value is not None and (not fits or (kind is int and isinstance(value, bool))):
-            wanted = {Tensor: "a tensor", int: "a whole number", str: "a word"}[kind]
-            raise TypeError(f"{owner}: {name} must be {wanted}, got {type(value).__name__}")
+        fits = not isinstance(value, bool) and (isinstance(value, kind) or (method and hasattr(value, method)))
+        if not fits and not (optional and value is None):
+            raise TypeError(f"{owner}: {name} must be {words[kind]}, got {type(value).__name__}")
 
 
 def check_words(owner: str, /, **words: str) -> None:

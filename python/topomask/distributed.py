@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from topomask._catalogue import settings_text
-from topomask._ops import USUAL
+from topomask._ops import USUAL, check_types
 from topomask.graph import FLOWS, Graph, check_flow, signed_seed
 from topomask.graph import partition as _partition
 
@@ -95,7 +95,8 @@ class DistributedGraph:
         `topomask.Graph.from_edge_index`; with "target_to_source" a rank has the edges that begin at its nodes.
         """
         check_flow("DistributedGraph.from_edge_index", flow)
-        entries = edge_index.flip(0) if flow == FLOWS[0] else edge_index  # a column (i, j) is W[i, j]
+        edges = torch.as_tensor(edge_index)
+        entries = edges.flip(0) if flow == FLOWS[0] and edges.dim() == 2 else edges  # (i, j) for W[i, j]
         return cls(_call("from_edges", num_nodes, nodes, entries, edge_weight, directed, _name(group)))
 
     def normalised(self, how: str = USUAL.normalise) -> "DistributedGraph":
@@ -128,6 +129,11 @@ def attention(
     num_features: int | None = None, feature_seed: int = USUAL.feature_seed, group: Any = None,
 ) -> Tensor:  # fmt: skip
     """`topomask.attention` on the rows of own nodes; without a mask, over all nodes of all ranks of `group`."""
+    check_types("attention", Tensor, q=q, k=k, v=v)
+    check_types("attention", str, kind=kind, feature_map=feature_map, engine=engine)
+    check_types("attention", int, feature_seed=feature_seed)
+    check_types("attention", int, optional=True, num_features=num_features)
+    check_types("attention", float, optional=True, epsilon=epsilon)
     handle, f = (None, None) if mask is None else (mask._handle, mask.f)
     options = (kind, feature_map, engine, epsilon, num_features, signed_seed(feature_seed))
     return _call("attention", q, k, v, handle, f, _name(group), *options)

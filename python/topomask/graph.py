@@ -96,13 +96,14 @@ class Graph:
                 W[i, j]. "target_to_source": j hears from i, the entry W[j, i]. Undirected graphs have both.
         """
         check_flow("Graph.from_edge_index", flow)
+        edges = torch.as_tensor(edge_index)
+        entries = edges.flip(0) if flow == FLOWS[0] and edges.dim() == 2 else edges  # (i, j) for W[i, j]
         weight = None if edge_weight is None else torch.as_tensor(edge_weight).detach()
         row_ptr, col, weight, directed, starts = ops.graph_from_edges(
-            torch.as_tensor(edge_index), weight, num_nodes, undirected, duplicates, self_loops, batch, ptr
+            entries, weight, num_nodes, undirected, duplicates, self_loops, batch, ptr
         )
         ptr = None if batch is None and ptr is None else starts
-        graph = Graph(row_ptr, col, weight, bool(directed), ptr)  # a column (j, i) is W[j, i]
-        return graph.transposed() if graph.directed and flow == FLOWS[0] else graph
+        return Graph(row_ptr, col, weight, bool(directed), ptr)
 
     @staticmethod
     def from_csr(row_ptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Graph:
@@ -174,6 +175,7 @@ class Graph:
         """
         if "queries" in places:
             raise TypeError("Graph.from_points: there is no argument 'queries', use topomask.knn")
+        check_types("Graph.from_points", int, optional=True, k=k)
         points, _, ptr, _, box = arguments_of(points, **places)
         row_ptr, col, weight, directed, degree = ops.knn_graph(points, k, symmetric, ptr, box)
         ptr = None if ptr is None else ptr.to(points.device)

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/parallel.h"
 #include "core/units.h"
+#include "io/memory.h"
 #include "topomask/attention.h"
 #include "topomask/device.h"
 
@@ -30,6 +31,9 @@ double element_bytes(const AttentionShape& shape) {
   return shape.device.is_cpu() ? std::max(own, 4.0) : own;
 }
 
+// Of the free memory, what a call may take.
+constexpr double kShareOfFree = 0.75;
+
 // The dense engine's fused kernel never writes scores to memory.
 bool keeps_scores_on_chip(const AttentionShape& shape) {
   return !shape.device.is_cpu() && (shape.dtype == at::kBFloat16 || shape.dtype == at::kHalf);
@@ -43,7 +47,7 @@ struct Case {
   double max_workspace;
   double pairs, n, m, d_v, element;
   bool new_values;  // of M, in this pass
-  double features;  // bytes of random features and their projection; every engine needs them
+  double random;    // bytes of random features and their projection, which every engine needs first
 
   double threads() const { return shape.device.is_cpu() ? num_threads() : 1; }
 };
@@ -69,13 +73,31 @@ void finish(PlanCandidate& candidate, const Case& s, double rate, Overhead overh
   const double work = overhead.launches * rates.launch + of_one_thread / s.threads();
   candidate.predicted_cost =
       s.shape.device.is_cpu() ? rates.call + work : std::max(overhead.host * rates.call, work);
-  candidate.workspace += s.features;
   const double max_workspace = s.max_workspace;
   if (candidate.admissible && candidate.workspace > max_workspace) {
     candidate.admissible = false;
     candidate.reason = fmt::format("needs {:.3g} bytes of workspace, max_workspace is {:.3g}",
                                    candidate.workspace, max_workspace);
   }
+  candidate.workspace += s.random;
+}
+
+// The bytes of random features, if there is room for them.
+double checked_random_features(const Case& s, const AttentionOptions& options, double d) {
+  if (options.kind == AttentionKind::softmax || options.feature_map.kind != FeatureMapKind::favor) return 0;
+  const double bytes = s.element * s.m * (2 * s.pairs * s.n + d);
+  constexpr double kAlways = 1u << 31;
+  double room = static_cast<double>(options.max_workspace);
+  const char* what = "max_workspace is";
+  if (options.max_workspace == 0 && bytes > kAlways) {
+    const double free = s.shape.device.is_cpu() ? static_cast<double>(available_memory())
+                                                : static_cast<double>(free_memory(s.shape.device));
+    room = std::max(kAlways, kShareOfFree * free);
+    what = "the free memory has room for";
+  }
+  check(bytes <= room || (options.max_workspace == 0 && bytes <= kAlways),
+        "attention: num_features {:.0f} takes {}, {} {}", s.m, format_bytes(bytes), what, format_bytes(room));
+  return bytes;
 }
 
 // M's values are made from those of Phi: for one head, or for each that has its own f or its own walks.
@@ -223,7 +245,6 @@ std::int64_t workspace_limit(const AttentionOptions& options, const AttentionSha
   const double usual = std::max(kUsual, 4 * operand_bytes);
   // Free memory is queried only where it matters: the query takes longer than a small attention.
   if (shape.device.is_cpu() || wanted_bytes <= usual) return static_cast<std::int64_t>(usual);
-  constexpr double kShareOfFree = 0.75;
   return static_cast<std::int64_t>(
       std::max(usual, kShareOfFree * static_cast<double>(free_memory(shape.device))));
 }
@@ -269,15 +290,16 @@ AttentionPlan plan_attention(const MaskProfile& mask, const AttentionShape& shap
             .d_v = static_cast<double>(shape.d_v),
             .element = element_bytes(shape),
             // Without gradients a CPU keeps the values for as long as the parameters are the same.
-            .new_values = shape.learning || !shape.device.is_cpu()};
-  const auto d = static_cast<double>(shape.d);
-  const bool random = !softmax && options.feature_map.kind == FeatureMapKind::favor;
-  s.features = random ? s.element * s.m * (2 * s.pairs * s.n + d) : 0;
+            .new_values = shape.learning || !shape.device.is_cpu(),
+            .random = 0};
+  check_max_workspace(options);
+  s.random = checked_random_features(s, options, static_cast<double>(shape.d));
   s.shape.d = features;
   AttentionPlan plan;
-  const double operands = s.element * s.pairs * s.n * (2 * d + 2 * s.d_v);
-  const double wanted = s.features + (mask.sparse() ? sparse_workspace(mask, s.element) : 0);
-  plan.max_workspace = workspace_limit(options, shape, operands, wanted);
+  const double operands = s.element * s.pairs * s.n * (2 * s.m + 2 * s.d_v);
+  const double entries_workspace = mask.sparse() ? sparse_workspace(mask, s.element) : 0;
+  plan.max_workspace = workspace_limit(options, shape, operands, entries_workspace);
+  if (options.max_workspace != 0) plan.max_workspace -= static_cast<std::int64_t>(s.random);
   s.max_workspace = static_cast<double>(plan.max_workspace);
   plan.feature_block = feature_block(s.shape, plan.max_workspace);
   plan.candidates = {mask_candidate(s), feature_candidate(s, softmax), dense_candidate(s)};

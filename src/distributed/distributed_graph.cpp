@@ -233,7 +233,7 @@ DistributedGraph DistributedGraph::from_edges(std::int64_t total_nodes, const at
       check(std::binary_search(node, node + own_nodes.numel(), end[e]),
             "{}: edge {} is of the row of node {}, which this rank does not own", kWhere, e, end[e]);
       check(end[count + e] >= 0 && end[count + e] < total_nodes,
-            "{}: edge {} ends at node {}, expected 0 to {}", kWhere, e, end[count + e], total_nodes - 1);
+            "{}: edge {} joins node {}, expected 0 to {}", kWhere, e, end[count + e], total_nodes - 1);
       check(!weights.defined() || std::isfinite(weights.const_data_ptr<float>()[e]),
             "{}: weight {} is not finite", kWhere, e);
     }

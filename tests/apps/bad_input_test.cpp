@@ -82,23 +82,43 @@ TEST(BadArguments, OptionsOfAttentionWithoutEffect) {
            "--epsilon: has no effect; it is for --feature-map relu and squared-relu");
 }
 
+// The process works in a folder of its own while this lives.
+class InScratchFolder {
+ public:
+  InScratchFolder() : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(scratch_.path(""));
+  }
+  ~InScratchFolder() { std::filesystem::current_path(before_); }
+  InScratchFolder(const InScratchFolder&) = delete;
+  InScratchFolder& operator=(const InScratchFolder&) = delete;
+
+ private:
+  TemporaryDirectory scratch_;
+  std::filesystem::path before_;
+};
+
 // A file may be called like an option: the message still means the file.
 TEST(BadArguments, FilesCalledLikeOptions) {
-  const TemporaryDirectory scratch;
-  const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(scratch.path(""));
+  const InScratchFolder scratch;
   const std::vector<std::string> partition = {"partition", "--graph", "path:8", "--parts",
                                               "2",         "--out",   "parts"};
   EXPECT_EQ(run_program(partition).status, 0);
   expect_rejected(partition, "topomask: parts: holds a partition already");
-  std::filesystem::current_path(before);
+  expect_rejected({"simulate", "robot", "--out", "frames", "--frames", "0"}, "topomask: --frames must be");
 }
 
 TEST(BadArguments, TwoResultsInOneFile) {
-  const TemporaryDirectory scratch;
-  expect_rejected({"features", "--graph", "path:4", "--out", scratch.path("p.npz"), "--out-keys",
-                   scratch.path("./p.npz")},
-                  "--out-keys: expected another file than --out");
+  const InScratchFolder scratch;
+  const std::vector<std::string> features = {"features", "--graph", "path:4", "--out", "p.npz"};
+  const auto rejected = [&](const char* flag, const std::string& file, const std::string& message) {
+    std::vector<std::string> arguments = features;
+    arguments.insert(arguments.end(), {flag, file});
+    expect_rejected(arguments, message);
+  };
+  rejected("--out-keys", "./p.npz", "--out-keys: expected another file than --out, got './p.npz' for both");
+  rejected("--out-keys", std::filesystem::current_path() / "p.npz", "--out-keys: expected another file");
+  rejected("--out-ids", "p.npz", "--out-ids: expected another file than --out");
+  EXPECT_FALSE(std::filesystem::exists("p.npz"));
 }
 
 TEST(BadArguments, HaltingProbability) {

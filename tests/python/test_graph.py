@@ -132,6 +132,8 @@ def test_edges_carry_messages_as_in_pyg() -> None:
     by_edges = Graph.from_edge_index(topomask.knn(points, 2, edge_index=True), 9)
     by_points = Graph.from_points(points, 2)
     assert by_points.directed and torch.equal(by_edges.to_dense() != 0, by_points.to_dense() != 0)
+    traced = torch.compile(lambda e: Graph.from_edge_index(e, 3).degrees(), fullgraph=True, backend="eager")
+    assert traced(edges).tolist() == [0, 1, 1]
     with pytest.raises(ValueError, match="flow must be 'source_to_target' or 'target_to_source', got 'forward'"):
         Graph.from_edge_index(edges, flow="forward")
 

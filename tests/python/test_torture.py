@@ -259,7 +259,13 @@ def test_values_of_the_wrong_type_are_one_sentence(karate: topomask.Graph) -> No
         (lambda: attention(q, k, v, mask=mask, num_features=1.5), "num_features must be a whole number, got float"),
         (lambda: attention(q, k, v, mask=mask, max_workspace=1e9), "max_workspace must be a whole number, got float"),
         (lambda: attention(q, k, v, mask=mask, kind=3), "kind must be a word, got int"),
+        (lambda: attention(None, k, v, mask=mask), "attention: q must be a tensor, got NoneType"),
+        (lambda: attention(q, k, v, mask=mask, kind=None), "kind must be a word, got NoneType"),
+        (lambda: attention(q, k, v, mask=mask, epsilon="x"), "epsilon must be a number, got str"),
+        (lambda: topomask.plan_attention(q, v, mask, num_features=2.5), "num_features must be a whole number, got float"),
         (lambda: topomask.knn(torch.rand(4, 2), 2.5), "knn: k must be a whole number, got float"),
+        (lambda: topomask.knn(torch.rand(4, 2), None), "knn: k must be a whole number, got NoneType"),
+        (lambda: topomask.Graph.from_points(torch.rand(4, 2), 2.5), "k must be a whole number, got float"),
     ):
         with pytest.raises(TypeError) as error:
             call()
@@ -269,11 +275,22 @@ def test_values_of_the_wrong_type_are_one_sentence(karate: topomask.Graph) -> No
     attention(q, k, v, mask=mask, feature_map="favor", num_features=np.int64(3))
     with pytest.raises(ValueError, match="unknown kind 'sofmax', did you mean 'softmax'"):
         topomask.nn.GraphMaskedAttention(32, 2, kind="sofmax")
-    with pytest.raises(ValueError, match="needs .* bytes of workspace"):  # before any of them is drawn
+    with pytest.raises(ValueError, match="num_features 1000000000 takes .*, the free memory has room for"):  # none is drawn
         attention(q, k, v, mask=mask, feature_map="favor", num_features=10**9)
     for name, value in (("epsilon", -1.0), ("epsilon", torch.nan), ("normaliser_guard", -1.0), ("normaliser_guard", torch.nan)):
         with pytest.raises(ValueError, match=f"{name} must be finite and 0 or more, got"):
             attention(q, k, v, mask=mask, **{name: value})
+
+
+def test_random_features_leave_the_rest_of_the_workspace_to_the_engine() -> None:
+    mask = topomask.PowerSeriesMask(topomask.Graph.grid(30, 30), 3)
+    q, k, v = torch.randn(3, 1, 2, 900, 16)
+    expected = attention(q, k, v, mask=mask, engine="feature", feature_map="favor")
+    for most in (2_000_000, 5_000_000, 40_000_000):  # the features take 0.9 MB
+        found = attention(q, k, v, mask=mask, engine="feature", feature_map="favor", max_workspace=most)
+        torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match="num_features 64 takes 926 kB, max_workspace is 500 kB"):
+        attention(q, k, v, mask=mask, engine="feature", feature_map="favor", max_workspace=500_000)
 
 
 def test_layers_take_random_features(karate: topomask.Graph) -> None:

@@ -98,6 +98,8 @@ GraphFeatures sample_on_ranks(const FeaturesCommand& command, const FeatureOptio
 // On one rank of several, or in the only process.
 void run_features(const FeaturesCommand& command, const RanksPtr& ranks) {
   check_another_file("--out-keys", command.out_keys, "--out", command.out);
+  check_another_file("--out-ids", command.graph.out_ids, "--out", command.out);
+  check_another_file("--out-ids", command.graph.out_ids, "--out-keys", command.out_keys);
   const NodeKernel kernel = NodeKernel::parse(command.kernel);
   const FeatureOptions options = command.walks.to_feature_options(command.num_walks, command.run.seed);
   // Ranks walk on the CPU wherever they compute: to the same features, bit for bit.

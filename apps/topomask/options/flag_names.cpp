@@ -40,7 +40,7 @@ bool is_value(const CLI::App& command, std::string_view word) {
 
 // The flag that gave an argument, or "".
 std::string flag_of_argument(const CLI::App& command, std::string_view argument) {
-  if (argument.empty() || is_value(command, argument)) return "";
+  if (argument.empty()) return "";
   for (const OtherName& other : kOtherNames) {
     if (other.argument == argument && is_given(command, std::string(other.flag)))
       return std::string(other.flag);
@@ -73,7 +73,7 @@ std::string with_flag_name(const CLI::App& command, const std::string& message) 
     if (!flag.empty() && ends_argument(rest)) return flag + std::string(rest);
   }
   const bool is_part = std::find(std::begin(kParts), std::end(kParts), first) != std::end(kParts);
-  const std::string flag = is_part ? "" : flag_of_argument(command, first);
+  const std::string flag = is_part || is_value(command, first) ? "" : flag_of_argument(command, first);
   return flag.empty() || !ends_argument(after) ? message : flag + std::string(after);
 }
 

@@ -43,8 +43,14 @@ void add_output_options(CLI::App& command, RunOptions& options) {
 
 void check_another_file(const char* flag, const std::string& path, const char* other_flag,
                         const std::string& other_path) {
-  const auto place = [](const std::string& file) { return std::filesystem::weakly_canonical(file); };
-  check(path.empty() || other_path.empty() || place(path) != place(other_path),
+  std::error_code unknown;  // the place of a file in a loop of links, say: then the names decide
+  const auto place = [&](const std::string& file) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file, unknown), unknown);
+  };
+  const bool is_device = std::filesystem::exists(path, unknown) &&
+                         !std::filesystem::is_regular_file(path, unknown);  // /dev/null takes any number
+  const bool same = path == other_path || place(path) == place(other_path);
+  check(path.empty() || other_path.empty() || is_device || !same,
         "{}: expected another file than {}, got '{}' for both", flag, other_flag, path);
 }
 
