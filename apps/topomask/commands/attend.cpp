@@ -49,7 +49,8 @@ void run_attend(const AttendCommand& command) {
   check(!command.out.empty() || command.print_plan, "--out: expected a file for the result, or --print-plan");
   check_another_file("--out-parameters", command.mask.out_parameters, "--out", command.out);
   check_another_file("--out-ids", command.mask.graph.out_ids, "--out", command.out);
-  check_another_file("--out-ids", command.mask.graph.out_ids, "--out-parameters", command.mask.out_parameters);
+  check_another_file("--out-ids", command.mask.graph.out_ids, "--out-parameters",
+                     command.mask.out_parameters);
   AttentionOptions options = command.attention;
   options.feature_map.seed = command.run.seed;
   const c10::Device device = parse_device(command.device);
