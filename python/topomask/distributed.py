@@ -13,7 +13,7 @@ from torch import Tensor
 
 from topomask._catalogue import settings_text
 from topomask._ops import USUAL, check_types
-from topomask.graph import FLOWS, Graph, check_flow, signed_seed
+from topomask.graph import FLOWS, Graph, entries_of, signed_seed
 from topomask.graph import partition as _partition
 
 if torch.distributed.is_available():  # imported under a group, it would keep Gloo's threads past the end of Python
@@ -94,9 +94,7 @@ class DistributedGraph:
         nodes: [n], ascending, each on one rank. An undirected edge stands at both its ends. flow: as in
         `topomask.Graph.from_edge_index`; with "target_to_source" a rank has the edges that begin at its nodes.
         """
-        check_flow("DistributedGraph.from_edge_index", flow)
-        edges = torch.as_tensor(edge_index)
-        entries = edges.flip(0) if flow == FLOWS[0] and edges.dim() == 2 else edges  # (i, j) for W[i, j]
+        entries = entries_of("DistributedGraph.from_edge_index", edge_index, flow)
         return cls(_call("from_edges", num_nodes, nodes, entries, edge_weight, directed, _name(group)))
 
     def normalised(self, how: str = USUAL.normalise) -> "DistributedGraph":

@@ -19,9 +19,12 @@ FLOWS = ("source_to_target", "target_to_source")
 """Who hears from whom along an edge, in PyTorch Geometric's words."""
 
 
-def check_flow(owner: str, flow: str) -> None:
+def entries_of(owner: str, edge_index: Any, flow: str) -> Tensor:
+    """Row and column of W for every edge: the node that hears, and the one that it hears."""
     if flow not in FLOWS:
         raise ValueError(f"{owner}: flow must be '{FLOWS[0]}' or '{FLOWS[1]}', got {flow!r}")
+    edges = torch.as_tensor(edge_index)
+    return edges.flip(0) if flow == FLOWS[0] and edges.dim() == 2 else edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +98,7 @@ class Graph:
             flow: as in PyTorch Geometric. "source_to_target": node i hears from j, so that the edge is the entry
                 W[i, j]. "target_to_source": j hears from i, the entry W[j, i]. Undirected graphs have both.
         """
-        check_flow("Graph.from_edge_index", flow)
-        edges = torch.as_tensor(edge_index)
-        entries = edges.flip(0) if flow == FLOWS[0] and edges.dim() == 2 else edges  # (i, j) for W[i, j]
+        entries = entries_of("Graph.from_edge_index", edge_index, flow)
         weight = None if edge_weight is None else torch.as_tensor(edge_weight).detach()
         row_ptr, col, weight, directed, starts = ops.graph_from_edges(
             entries, weight, num_nodes, undirected, duplicates, self_loops, batch, ptr

@@ -87,16 +87,15 @@ double checked_random_features(const Case& s, const AttentionOptions& options, d
   if (options.kind == AttentionKind::softmax || options.feature_map.kind != FeatureMapKind::favor) return 0;
   const double bytes = s.element * s.m * (2 * s.pairs * s.n + d);
   constexpr double kAlways = 1u << 31;
-  double room = static_cast<double>(options.max_workspace);
-  const char* what = "max_workspace is";
-  if (options.max_workspace == 0 && bytes > kAlways) {
+  const bool limited = options.max_workspace != 0;
+  double room = limited ? static_cast<double>(options.max_workspace) : kAlways;
+  if (!limited && bytes > room) {  // the query takes longer than a small attention
     const double free = s.shape.device.is_cpu() ? static_cast<double>(available_memory())
                                                 : static_cast<double>(free_memory(s.shape.device));
-    room = std::max(kAlways, kShareOfFree * free);
-    what = "the free memory has room for";
+    room = std::max(room, kShareOfFree * free);
   }
-  check(bytes <= room || (options.max_workspace == 0 && bytes <= kAlways),
-        "attention: num_features {:.0f} takes {}, {} {}", s.m, format_bytes(bytes), what, format_bytes(room));
+  check(bytes <= room, "attention: num_features {:.0f} takes {}, {} {}", s.m, format_bytes(bytes),
+        limited ? "max_workspace is" : "the free memory has room for", format_bytes(room));
   return bytes;
 }
 
