@@ -339,8 +339,8 @@ at::Tensor ptr_of_batch(const at::Tensor& batch, std::int64_t num_graphs) {
       check(graph[i] >= graph[i - 1], "batch must be ascending, got {} after {} at position {}", graph[i],
             graph[i - 1], i);
     }
-    for (const std::int64_t i : {std::int64_t{0}, ready.size(0) - 1}) {  // the least and the most
-      check(ready.size(0) == 0 || (graph[i] >= 0 && graph[i] < num_graphs),
+    for (std::int64_t i = 0; i < ready.size(0); ++i) {
+      check(graph[i] >= 0 && graph[i] < num_graphs,
             "batch must hold graphs from 0 to {}, got {} at position {}", num_graphs - 1, graph[i], i);
     }
   }
