@@ -31,8 +31,9 @@ double element_bytes(const AttentionShape& shape) {
   return shape.device.is_cpu() ? std::max(own, 4.0) : own;
 }
 
-// Of the free memory, what a call may take.
-constexpr double kShareOfFree = 0.75;
+// What a call may take without being told: these bytes, or this share of the free memory. Free memory is
+// queried only where it matters: the query takes longer than a small attention.
+constexpr double kUsual = 1u << 31, kShareOfFree = 0.75;
 
 // The dense engine's fused kernel never writes scores to memory.
 bool keeps_scores_on_chip(const AttentionShape& shape) {
@@ -86,10 +87,9 @@ void finish(PlanCandidate& candidate, const Case& s, double rate, Overhead overh
 double checked_random_features(const Case& s, const AttentionOptions& options, double d) {
   if (options.kind == AttentionKind::softmax || options.feature_map.kind != FeatureMapKind::favor) return 0;
   const double bytes = s.element * s.m * (2 * s.pairs * s.n + d);
-  constexpr double kAlways = 1u << 31;
   const bool limited = options.max_workspace != 0;
-  double room = limited ? static_cast<double>(options.max_workspace) : kAlways;
-  if (!limited && bytes > room) {  // the query takes longer than a small attention
+  double room = limited ? static_cast<double>(options.max_workspace) : kUsual;
+  if (!limited && bytes > room) {
     const double free = s.shape.device.is_cpu() ? static_cast<double>(available_memory())
                                                 : static_cast<double>(free_memory(s.shape.device));
     room = std::max(room, kShareOfFree * free);
@@ -240,9 +240,7 @@ std::int64_t workspace_limit(const AttentionOptions& options, const AttentionSha
                              double operand_bytes, double wanted_bytes) {
   check_max_workspace(options);
   if (options.max_workspace != 0) return options.max_workspace;
-  constexpr double kUsual = 1u << 31;
   const double usual = std::max(kUsual, 4 * operand_bytes);
-  // Free memory is queried only where it matters: the query takes longer than a small attention.
   if (shape.device.is_cpu() || wanted_bytes <= usual) return static_cast<std::int64_t>(usual);
   return static_cast<std::int64_t>(
       std::max(usual, kShareOfFree * static_cast<double>(free_memory(shape.device))));

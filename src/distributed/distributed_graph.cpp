@@ -231,7 +231,7 @@ DistributedGraph DistributedGraph::from_edges(std::int64_t total_nodes, const at
     const std::int64_t count = from_to.size(1);
     for (std::int64_t e = 0; e < count; ++e) {
       check(std::binary_search(node, node + own_nodes.numel(), end[e]),
-            "{}: edge {} is of the row of node {}, which this rank does not own", kWhere, e, end[e]);
+            "{}: edge {} belongs to node {}, which this rank does not own", kWhere, e, end[e]);
       check(end[count + e] >= 0 && end[count + e] < total_nodes,
             "{}: edge {} joins node {}, expected 0 to {}", kWhere, e, end[count + e], total_nodes - 1);
       check(!weights.defined() || std::isfinite(weights.const_data_ptr<float>()[e]),
